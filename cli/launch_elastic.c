@@ -19,9 +19,8 @@
 #include "cli/launch_parts.h"
 
 enum {
-    FIRST_DELAY_MS = 100, /* after a generation without a step */
-    LAST_DELAY_MS = 10000,
-    MOST_IN_VAIN = 8, /* generations in a row without a step */
+    FIRST_DELAY_MS = 100, /* after a generation without a step; then twice as long each time */
+    MOST_IN_VAIN = 8,     /* generations in a row without a step */
 };
 
 struct launch_elastic {
@@ -100,11 +99,14 @@ bool launch_elastic_lost(launch *l, int rank, const char *how)
     return true;
 }
 
-void launch_elastic_changed(launch *l)
+bool launch_elastic_changed(launch *l)
 {
     struct launch_elastic *e = l->elastic;
+    const ls__kept *k = e->kept;
+    if (!e->changed && !atomic_load(&k->wanted) && !atomic_load(&k->leaving) && !atomic_load(&k->change)) return false;
     if (!e->changed) e->kept->lost_at = ls_now();
     e->changed = true;
+    return true;
 }
 
 void launch_elastic_stop(launch *l)
@@ -183,21 +185,28 @@ static bool replace(launch *l, int64_t step)
     return false;
 }
 
+/* What was asked for: by a resize, or by SIGTERM to ranks. Also if a rank was lost in the step that accepted it: nobody asks again. */
 static void change(launch *l)
 {
     struct launch_elastic *e = l->elastic;
     ls__kept *k = e->kept;
     int wanted = atomic_exchange(&k->wanted, 0), leaving = atomic_exchange(&k->leaving, 0);
+    char why[sizeof k->why], lost[sizeof k->why];
+    if (e->lost && !wanted && !leaving) return;
     if (wanted) {
-        snprintf(k->why, sizeof k->why, "resize from %d to %d ranks", l->own.ranks, wanted);
+        snprintf(why, sizeof why, "resize from %d to %d ranks", l->own.ranks, wanted);
         e->wanted = wanted;
         e->missing = 0;
     } else {
-        snprintf(k->why, sizeof k->why, "SIGTERM to %d rank%s", leaving, leaving == 1 ? "" : "s");
+        snprintf(why, sizeof why, "SIGTERM to %d rank%s", leaving, leaving == 1 ? "" : "s");
         e->missing += leaving;
         if (e->missing >= e->wanted) e->missing = e->wanted - 1;
     }
-    e->in_vain = 0;
+    snprintf(lost, sizeof lost, "%s", k->why);
+    if (e->lost)
+        snprintf(k->why, sizeof k->why, "%.120s; %.120s", lost, why);
+    else
+        snprintf(k->why, sizeof k->why, "%s", why);
 }
 
 /* A generation that was lost before it finished a step leaves no line (train/kept.c): the next one says for both what happened,
@@ -221,9 +230,12 @@ bool launch_elastic_next(launch *l)
     ls__kept *k = e->kept;
     int64_t step = atomic_load(&k->step);
     if ((l->end_requested && !l->end_signal) || l->hopeless || (!e->lost && !e->changed)) return false;
-    if (e->lost ? !replace(l, step) : (change(l), false)) return false;
+    change(l);
+    if (!e->lost) e->in_vain = 0;
+    if (e->lost && !replace(l, step)) return false;
     e->lost = 0;
     e->changed = false;
+    atomic_store(&k->change, 0);
     e->began_at = step;
     l->own.ranks = e->wanted - e->missing;
     atomic_store(&k->ranks, l->own.ranks);
@@ -232,7 +244,6 @@ bool launch_elastic_next(launch *l)
             l->own.ranks == 1 ? "" : "s");
     remember_why(e);
     int64_t delay = e->in_vain > 1 ? (int64_t)FIRST_DELAY_MS << (e->in_vain - 2) : 0;
-    if (delay > LAST_DELAY_MS) delay = LAST_DELAY_MS;
     if (delay) nanosleep(&(struct timespec){ delay / 1000, delay % 1000 * 1000000 }, NULL);
     return true;
 }

@@ -126,8 +126,8 @@ ls_status launch_elastic_open(launch *l);
 void launch_elastic_close(launch *l);
 /* A rank is lost: `how` describes it. The generation ends. True: the job will go on. */
 bool launch_elastic_lost(launch *l, int rank, const char *how);
-/* A rank has ended because the number of ranks changes. */
-void launch_elastic_changed(launch *l);
+/* A rank has ended with LS__KEPT_EXIT. True: because the number of ranks changes, as ranks or launcher have noted. */
+bool launch_elastic_changed(launch *l);
 /* All ranks have ended. True: another generation begins, with l->own.ranks ranks. */
 bool launch_elastic_next(launch *l);
 /* Makes the job memory that of the next generation, without what ranks hold in it (comm/kept.h). */

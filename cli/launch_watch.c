@@ -83,8 +83,7 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     if (l->elastic && killed) {
         snprintf(how, sizeof how, "was killed by signal %d (%s)", code, strsignal(code));
         if (launch_elastic_lost(l, rank, how)) killed = false, code = 0; /* not the end of the job */
-    } else if (l->elastic && code == LS__KEPT_EXIT) {
-        launch_elastic_changed(l);
+    } else if (l->elastic && code == LS__KEPT_EXIT && launch_elastic_changed(l)) {
         code = 0;
     }
 

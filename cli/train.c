@@ -407,6 +407,7 @@ static int train_here(train_arguments *a)
     int64_t made = 0;
     bool stopped;
     status = run_steps(t, a, &made, &stopped);
+    if (again) made = ls_train_steps_made(t); /* those of earlier generations are in no file yet */
     if (status == LS_END && ls__train_is_changing(t) && ls_train_steps_made(t) < ls_train_get_options(t)->steps) {
         ls_train_free(&t);
         return LS__KEPT_EXIT;

@@ -152,3 +152,16 @@ void ls__heap_give(ls__job *job, int fd, uint64_t offset)
     }
     unlock(job);
 }
+
+void ls__heap_trim(ls__job *job, int fd)
+{
+    const ls__job_heap *h = &job->heap;
+    uint64_t at = (sizeof(ls__job) + PAGE - 1) / PAGE * PAGE;
+    if (lock(job)) return;
+    for (uint32_t i = 0; i <= h->extents; i++) { /* with the lock: nobody may get a gap while it is emptied */
+        uint64_t end = i < h->extents ? h->extent[i].offset : job->bytes;
+        if (end > at) fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)(end - at));
+        if (i < h->extents) at = end + h->extent[i].bytes;
+    }
+    unlock(job);
+}

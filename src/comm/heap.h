@@ -21,6 +21,8 @@ LS_MUST_CHECK ls_status ls__heap_take_any(ls__job *job, int fd, size_t bytes, bo
 uint64_t ls__heap_bytes(ls__job *job, uint64_t offset);
 /* Frees what starts at `offset`, and returns its pages to the system; `fd` -1: they stay, for a job that was renewed. */
 void ls__heap_give(ls__job *job, int fd, uint64_t offset);
+/* Returns the pages of all that is not allocated to the system. */
+void ls__heap_trim(ls__job *job, int fd);
 
 /* The heap offset of `p` if all of [p, p + bytes) is job memory, else 0. */
 static inline uint64_t ls__heap_offset(const ls__job *job, const void *p, size_t bytes)

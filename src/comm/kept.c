@@ -14,7 +14,7 @@
 #include "comm/heap.h"
 
 /* The number counts layouts, also of the program's part (train/kept.c). */
-static const char MAGIC[16] = "lockstep kept 4";
+static const char MAGIC[16] = "lockstep kept 5";
 
 static ls_status map_header(int fd, ls__kept **out)
 {
@@ -60,19 +60,28 @@ ls_status ls__kept_attach(int fd, ls__kept **out)
     return LS_OK;
 }
 
+static double number_in(const char *path)
+{
+    double x = 0;
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%lf", &x) != 1) x = 0; /* "max" */
+    if (f) fclose(f);
+    return x;
+}
+
 /* What can be allocated without pushing something else out, in bytes, by the kernel's estimate and the control group's limit
  * (version 2, as containers see it). 0: not known. */
 static double available_memory(void)
 {
-    double available = 0, limit = 0, kib;
+    double available = 0, kib;
     char line[256];
     FILE *f = fopen("/proc/meminfo", "re");
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) available = kib * 1024;
     if (f) fclose(f);
-    f = fopen("/sys/fs/cgroup/memory.max", "re");
-    if (f && fscanf(f, "%lf", &limit) == 1 && limit > 0 && (available == 0 || limit < available)) available = limit;
-    if (f) fclose(f);
+    double limit = number_in("/sys/fs/cgroup/memory.max");
+    double left = limit > 0 ? limit - number_in("/sys/fs/cgroup/memory.current") : 0;
+    if (limit > 0 && (available == 0 || left < available)) available = left > 1 ? left : 1;
     return available;
 }
 
@@ -164,7 +173,8 @@ void ls__kept_let_go(ls__kept *kept, const ls_world *world, const void *memory)
     for (int i = 0; at && i < LS__KEPT_HELD; i++) {
         ls__kept_held *h = &kept->held[i];
         uint64_t begin = atomic_load(&h->offset);
-        if (begin > 1 && at >= begin && at - begin < h->bytes) atomic_store(&h->offset, 0);
+        /* If another rank has let go of it since, it may be somebody else's entry by now. */
+        if (begin > 1 && at >= begin && at - begin < h->bytes) atomic_compare_exchange_strong(&h->offset, &begin, 0);
     }
 }
 
@@ -181,6 +191,11 @@ void ls__kept_drop(ls__kept *kept, ls_world *world, int index, bool reuse)
 void ls__kept_drop_held(ls__kept *kept, ls_world *world, bool reuse)
 {
     for (int i = 0; i < LS__KEPT_HELD; i++) ls__kept_drop(kept, world, i, reuse);
+}
+
+void ls__kept_trim(const ls_world *world)
+{
+    if (outlives_ranks(world)) ls__heap_trim(world->job, world->job_fd);
 }
 
 void ls__kept_renew_held(ls__kept *kept, ls__job *job)

@@ -46,7 +46,7 @@ typedef struct ls__kept {
     _Atomic uint32_t stopping;   /* the launcher passes on a signal: the job ends, not a rank */
     _Atomic int32_t leaving;     /* ranks that end with this generation because they got SIGTERM */
     _Atomic int32_t wanted;      /* ranks that a resize asks for; 0: none */
-    _Atomic uint32_t change;     /* the launcher asks for the end of this generation after a step */
+    _Atomic uint32_t change;     /* this generation ends after a step: the launcher asks for it, or the ranks agreed */
     _Atomic uint32_t noted;      /* this generation has finished a step, and written why it began */
     int64_t lost_at;             /* ls_now() when the generation before ended; 0: this is the first */
     char why[256];               /* it ended */
@@ -84,6 +84,8 @@ void ls__kept_let_go(ls__kept *kept, const ls_world *world, const void *memory);
  * pages. */
 void ls__kept_drop_held(ls__kept *kept, ls_world *world, bool reuse);
 void ls__kept_drop(ls__kept *kept, ls_world *world, int index, bool reuse);
+/* One rank: gives the pages of job memory that earlier generations used and nobody has allocated back to the system. */
+void ls__kept_trim(const ls_world *world);
 /* The launcher, after it renewed the job: what is held is allocated there. If that cannot be, nothing is held any more. */
 void ls__kept_renew_held(ls__kept *kept, struct ls__job *job);
 /* Where something is in that memory (0: it is not), and what is at an offset (NULL: no such place). */

@@ -50,10 +50,12 @@ ls_status ls__train_kept_join(ls_train *t)
     int slots = atomic_load(&k->job->slots), torch_ranks = atomic_load(&k->job->torch_ranks);
     if (slots) o->slots = slots;
     if (torch_ranks) o->torch_ranks = torch_ranks;
+    /* A start that was interrupted left nothing that counts. */
+    if (!k->ready && ls__train_is_first(t)) ls__kept_drop_held(k->job, t->parallel.world, true);
     if (!*k->job->run_dir) return LS_OK;
     o->run_dir = k->job->run_dir;
     if (o->run_dir_mode == LS_RUN_DIR_NUMBERED) o->run_dir_mode = LS_RUN_DIR_NEW;
-    if (!k->ready) return LS_OK; /* a start that was interrupted left nothing that counts as a run */
+    if (!k->ready) return LS_OK;
     if (ls__train_is_first(t)) ls__kept_sums_review(t);
     t->continued = !ls__train_is_resumed(t);
     o->run_dir_mode = LS_RUN_DIR_RESUME;
@@ -282,8 +284,8 @@ void ls__train_kept_note_step(ls_train *t, float lr, float grad_scale, const ls_
     k->state->lr = lr;
     k->state->grad_scale = grad_scale;
     k->state->metrics = *m;
-    k->state->skipped = t->skipped;
-    k->state->skipped_in_a_row = t->skipped_in_a_row;
+    k->state->skipped[(t->step + 1) & 1] = t->skipped;
+    k->state->skipped_in_a_row[(t->step + 1) & 1] = t->skipped_in_a_row;
     keep_buffers(t, t->step + 1);
 }
 
@@ -342,8 +344,6 @@ ls_status ls__train_kept_resume(ls_train *t)
     ls__kept_point(k->job, LS__POINT_RESTORED, t->parallel.rank);
     if ((status = ls_barrier(ls_world_group(t->parallel.world)))) return status;
     int64_t begun = atomic_load(&s->marks.begun), done = atomic_load(&s->marks.done);
-    t->skipped = s->skipped;
-    t->skipped_in_a_row = s->skipped_in_a_row;
     if (begun > done) {
         t->step = begun - 1;
         if (ls_group_size(t->parallel.node_group) > 1)
@@ -360,9 +360,9 @@ ls_status ls__train_kept_resume(ls_train *t)
     ls__kept_point(k->job, LS__POINT_COMPLETED, t->parallel.rank);
     t->step = done;
     if ((status = ls__kept_nodes_agree(t))) return status;
-    t->skipped = s->skipped;
-    t->skipped_in_a_row = s->skipped_in_a_row;
     done = t->step = atomic_load(&s->marks.done);
+    t->skipped = s->skipped[done & 1];
+    t->skipped_in_a_row = s->skipped_in_a_row[done & 1];
     restore_buffers(t);
     t->best = s->best[ls__train_kept_finished(t) & 1];
     /* Another node may not have noted it before it was lost. */
@@ -396,7 +396,7 @@ ls_status ls__train_kept_start(ls_train *t)
         keep_buffers(t, t->step);
         s->first_step = t->step;
         s->first_data = t->data_at;
-        s->skipped = t->skipped;
+        s->skipped[t->step & 1] = t->skipped;
         s->best[t->step & 1] = t->best;
         atomic_store(&s->marks.begun, t->step);
         atomic_store(&s->marks.done, t->step);
@@ -450,8 +450,10 @@ static void finish(ls_train *t)
 void ls__train_kept_finish(ls_train *t)
 {
     if (!t->kept) return;
+    bool changed = ls__train_is_first(t) && ls__train_kept_is_continued(t) && !t->kept->recovered;
     finish(t);
     if (t->kept->summed && t->kept->summed == t->step) ls__kept_rest_close(t);
+    if (changed) ls__kept_trim(t->parallel.world);
 }
 
 /* ---- Other numbers of ranks. */
@@ -496,6 +498,7 @@ void ls__train_kept_agree(ls_train *t, double sum)
 {
     struct ls__train_kept *k = t->kept;
     k->changing = sum > 0;
+    if (k->changing) atomic_store(&k->job->change, 1); /* for the launcher of this machine */
     if (k->changing && atomic_load(&k->leave)) atomic_fetch_add(&k->job->leaving, 1);
 }
 

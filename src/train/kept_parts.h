@@ -29,8 +29,8 @@ typedef struct ls__kept_state {
     /* What the update of the step after marks.done needs, written before it begins; then what is known of that step. */
     float lr, grad_scale;
     ls_train_metrics metrics;
-    int64_t skipped;
-    int32_t skipped_in_a_row;
+    int64_t skipped[2]; /* after step i: number i mod 2; that of marks.done counts */
+    int32_t skipped_in_a_row[2];
     int64_t first_step; /* the run's step when the state was made, and its position in the data */
     ls_loader_state first_data;
     double peak_gflops;

@@ -140,7 +140,7 @@ ls_status ls__kept_rest_find(ls_train *t)
         n = ls__kept_sums_collect(t, t->step, &k->parts);
         k->n_parts = n > 0 ? (int)n : 0;
         if (n <= 0 || !fits(t)) {
-            n = 0;
+            n = k->n_parts = 0;
             free(k->parts);
             k->parts = NULL;
             ls__kept_drop_held(k->job, t->parallel.world, false);
@@ -257,21 +257,31 @@ static ls_status compute(rest *r, int first, int count, float *out, float *spare
     return LS_OK;
 }
 
+/* Memory for the sums of this rank. */
+static ls_status allocate(rest *r)
+{
+    ls_train *t = r->t;
+    struct ls__train_kept *k = t->kept;
+    int parts, blocks = blocks_of(r), slots = 0;
+    ls__ddp_levels(t->parallel.ddp, &r->stride);
+    r->work = ls__ddp_block(t->parallel.ddp, &parts);
+    if (!r->targets || !blocks) return LS_OK;
+    for (int i = 0; i < r->targets; i++) slots += r->target[i].count;
+    size_t bytes = (size_t)blocks * r->stride * sizeof(float);
+    if (!(k->rest_memory = ls__kept_alloc(t->parallel.world, bytes)))
+        return ls__fail(LS_ENOMEM, "elastic: cannot allocate %.1f MiB for the sums of %d slots: %s",
+                        (double)bytes / (1 << 20), slots, ls_error());
+    return ls__kept_sums_list(t, k->rest_memory, blocks, r->stride, &k->rest);
+}
+
 /* All of this rank's. */
 static ls_status compute_own(rest *r)
 {
     ls_train *t = r->t;
-    struct ls__train_kept *k = t->kept;
-    int parts;
-    ls__ddp_levels(t->parallel.ddp, &r->stride);
-    r->work = ls__ddp_block(t->parallel.ddp, &parts);
-    if (!r->targets) return LS_OK;
-    int stays = last_stays(r), blocks = blocks_of(r);
+    const struct ls__train_kept *k = t->kept;
+    int stays = last_stays(r);
     ls_status status = LS_OK;
-    if (blocks && !(k->rest_memory = ls__kept_alloc(t->parallel.world, (size_t)blocks * r->stride * sizeof(float))))
-        return ls__fail(LS_ENOMEM, "train: no memory for the sums of %d slots", r->targets);
-    if (blocks) status = ls__kept_sums_list(t, k->rest_memory, blocks, r->stride, &k->rest);
-    float *spare = blocks ? k->rest_memory + (size_t)(r->targets - stays) * r->stride : NULL;
+    float *spare = k->rest_memory ? k->rest_memory + (size_t)(r->targets - stays) * r->stride : NULL;
     ls_tape_on_ready(t->tape, on_ready, r);
     for (int i = 0; i < r->targets && !status; i++) {
         ls__kept_part *p = &r->target[i];
@@ -401,6 +411,8 @@ ls_status ls__train_kept_run_rest(ls_train *t, ls_train_metrics *m, double *shar
     ls__kept_part *all = NULL;
     int n = 0;
     ls_status status = deal(&r, t->parallel.rank);
+    if (!status) status = allocate(&r);
+    status = ls__parallel_agree(t, status);
     if (!status) status = compute_own(&r);
     ls__train_point(t, LS__POINT_REST_COMPUTED);
     if (!status) status = gather(&r, &all, &n, &shares[LS__TOKENS]);

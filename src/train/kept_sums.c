@@ -91,8 +91,11 @@ ls_status ls__kept_sums_list(ls_train *t, float *memory, int n, size_t elements,
     list->elements = elements;
     list->n = n;
     for (int i = 0; i < n; i++) list->sum[i].part.at = ls__world_offset(world, memory + (size_t)i * elements);
-    if (ls__kept_hold(job, world, memory, LS__KEPT_HELD_SUMS) && ls__kept_hold(job, world, list, LS__KEPT_HELD_LIST))
+    if (!ls__kept_hold(job, world, memory, LS__KEPT_HELD_SUMS)) return LS_OK;
+    if (ls__kept_hold(job, world, list, LS__KEPT_HELD_LIST))
         *out = list;
+    else
+        ls__kept_let_go(job, world, memory);
     return LS_OK;
 }
 
@@ -111,6 +114,18 @@ ls_status ls__train_kept_open_sums(ls_train *t)
     return status;
 }
 
+/* The reducer writes parameters, and what is between them must be zero: a sum that outlives its rank is added up as a whole. */
+static void zero_gaps(const ls_train *t, float *block, size_t elements)
+{
+    const ls_place *places;
+    size_t n = ls_model_places(t->model, &places), end = 0;
+    for (size_t i = 0; i <= n; i++) {
+        size_t next = i < n ? places[i].offset : elements;
+        memset(block + end, 0, (next - end) * sizeof *block);
+        if (i < n) end = next + places[i].count;
+    }
+}
+
 /* Where there is no memory for it, the reducer has partial sums of its own, which are lost with the rank. */
 static void give_levels(ls_train *t)
 {
@@ -122,6 +137,7 @@ static void give_levels(ls_train *t)
     ls__ddp_levels(t->parallel.ddp, &elements);
     float *memory = ls__kept_alloc(t->parallel.world, (size_t)levels * elements * sizeof(float));
     if (!memory) return;
+    for (int i = 0; i < levels; i++) zero_gaps(t, memory + (size_t)i * elements, elements);
     ls__ddp_give_levels(t->parallel.ddp, memory);
     if (!ls__kept_hold(k->job, t->parallel.world, memory, LS__KEPT_HELD_SUMS)) return;
     for (int i = 0; i < levels; i++)

@@ -279,7 +279,7 @@ ls_status ls__parallel_open(ls_train *t)
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
         if (t->kept) ls__ddp_sum_into(p->ddp, ls__train_kept_sums(t));
     }
-    if (t->kept && (status = ls__train_kept_open_sums(t))) return status;
+    if (t->kept && (status = ls__parallel_agree(t, ls__train_kept_open_sums(t)))) return status;
     ls__parallel_listen(t);
     ls__tape_on_tick(t->tape, on_tick, t);
     ls__tape_on_used(t->tape, on_used, t);
