@@ -263,7 +263,7 @@ static int run_all(launch *l, const sigset_t *signals)
     }
     close_job(l);
     close(l->signals);
-    return code;
+    return launch_elastic_gave_up(l) ? EXIT_FAILED : code;
 }
 
 int launch_ranks(const launch_options *o, char **argv)

@@ -9,8 +9,11 @@
  * generation that ends without having finished a step delays the next one, twice as long each time, and a few of them in a row end
  * the job: whatever kills it would kill the next one, too.
  *
+ * A job that ends for want of ranks first starts one more, which saves the state: it is nowhere else.
+ *
  * A signal that asks the job to save and end reaches the ranks of the next generation, too: if it comes while there are none, or
  * some are lost after it, the state is still in kept memory, and they save it. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +37,9 @@ struct launch_elastic {
     int in_vain;      /* generations in a row without a step */
     int64_t lost_at;  /* what this generation is recovering from, and why that happened; 0: from nothing */
     char why[256];
+    int64_t next_lost_at; /* the same for the next one. Ranks may still be writing what this one recovered from */
+    char next_why[256];
+    bool saving; /* the job ends: this generation saves the state */
 };
 
 /* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. On several machines
@@ -90,8 +96,8 @@ bool launch_elastic_lost(launch *l, int rank, const char *how)
     struct launch_elastic *e = l->elastic;
     if (!e || l->phase != LAUNCH_RUNNING || (l->end_requested && !l->end_signal)) return false;
     e->lost++;
-    e->kept->lost_at = ls_now();
-    snprintf(e->kept->why, sizeof e->kept->why, "rank %d %s", rank, how);
+    e->next_lost_at = ls_now();
+    snprintf(e->next_why, sizeof e->next_why, "rank %d %s", rank, how);
     launch_keeper_report_loss(l, rank, how);
     /* Before the other ranks learn of it and give up. */
     launch_fail(l, EXIT_FAILED);
@@ -104,7 +110,7 @@ bool launch_elastic_changed(launch *l)
     struct launch_elastic *e = l->elastic;
     const ls__kept *k = e->kept;
     if (!e->changed && !atomic_load(&k->wanted) && !atomic_load(&k->leaving) && !atomic_load(&k->change)) return false;
-    if (!e->changed) e->kept->lost_at = ls_now();
+    if (!e->changed && !e->lost) e->next_lost_at = ls_now();
     e->changed = true;
     return true;
 }
@@ -139,6 +145,11 @@ ls_status launch_elastic_renew(launch *l, int timeout_ms)
     return status;
 }
 
+bool launch_elastic_gave_up(const launch *l)
+{
+    return l->elastic && l->elastic->saving;
+}
+
 launch_elastic_outcome launch_elastic_end(launch *l)
 {
     struct launch_elastic *e = l->elastic;
@@ -162,27 +173,40 @@ void launch_elastic_keeper_point(launch *l)
     ls__kept_point(l->elastic->kept, LS__POINT_KEEPER, -1);
 }
 
+/* The job ends, because of `reason`. True: after one more generation, which saves the state. Programs of one's own keep theirs as they like. */
+static bool give_up(launch *l, int64_t step, const char *reason)
+{
+    struct launch_elastic *e = l->elastic;
+    bool save = !e->saving && atomic_load(&e->kept->ready) && l->options->hold_signals;
+    char what[64] = "";
+    if (save) snprintf(what, sizeof what, "saving the state after step %lld, and ", (long long)step);
+    fprintf(stderr, "lockstep: %s; %s: %sending the job\n", e->next_why, e->saving ? "the state was not saved" : reason,
+            what);
+    if (!save) return false;
+    e->saving = l->end_requested = true;
+    l->end_signal = SIGTERM;
+    launch_elastic_stop(l);
+    e->missing = e->wanted - 1;
+    e->in_vain = 0;
+    return true;
+}
+
 /* Whether the job may continue after losses, and with how many ranks. */
 static bool replace(launch *l, int64_t step)
 {
     struct launch_elastic *e = l->elastic;
+    char reason[160];
     e->in_vain = step > e->began_at ? 0 : e->in_vain + 1;
-    if (e->in_vain >= MOST_IN_VAIN) {
-        fprintf(stderr,
-                "lockstep: %d starts in a row were lost before a step was finished: ending the job; if memory ran out, "
-                "'dmesg' says so\n",
-                e->in_vain);
-        return false;
-    }
+    snprintf(reason, sizeof reason,
+             "%d starts in a row were lost before a step was finished; if memory ran out, 'dmesg' says so", e->in_vain);
+    if (e->saving || e->in_vain >= MOST_IN_VAIN) return give_up(l, step, reason);
     for (int i = 0; i < e->lost; i++) {
         if (e->restarts > 0)
             e->restarts--;
         else
             e->missing++;
     }
-    if (e->missing < e->wanted) return true;
-    fprintf(stderr, "lockstep: no rank is left, and no restart (--max-restarts): ending the job\n");
-    return false;
+    return e->missing < e->wanted || give_up(l, step, "no rank is left, and no restart (--max-restarts)");
 }
 
 /* What was asked for: by a resize, or by SIGTERM to ranks. Also if a rank was lost in the step that accepted it: nobody asks again. */
@@ -191,7 +215,7 @@ static void change(launch *l)
     struct launch_elastic *e = l->elastic;
     ls__kept *k = e->kept;
     int wanted = atomic_exchange(&k->wanted, 0), leaving = atomic_exchange(&k->leaving, 0);
-    char why[sizeof k->why], lost[sizeof k->why];
+    char why[sizeof e->next_why], lost[sizeof e->next_why];
     if (e->lost && !wanted && !leaving) return;
     if (wanted) {
         snprintf(why, sizeof why, "resize from %d to %d ranks", l->own.ranks, wanted);
@@ -202,11 +226,11 @@ static void change(launch *l)
         e->missing += leaving;
         if (e->missing >= e->wanted) e->missing = e->wanted - 1;
     }
-    snprintf(lost, sizeof lost, "%s", k->why);
+    snprintf(lost, sizeof lost, "%s", e->next_why);
     if (e->lost)
-        snprintf(k->why, sizeof k->why, "%.120s; %.120s", lost, why);
+        snprintf(e->next_why, sizeof e->next_why, "%.120s; %.120s", lost, why);
     else
-        snprintf(k->why, sizeof k->why, "%s", why);
+        snprintf(e->next_why, sizeof e->next_why, "%s", why);
 }
 
 /* A generation that was lost before it finished a step leaves no line (train/kept.c): the next one says for both what happened,
@@ -214,12 +238,11 @@ static void change(launch *l)
 static void remember_why(struct launch_elastic *e)
 {
     ls__kept *k = e->kept;
-    char both[2 * sizeof k->why + 8];
-    if (!atomic_exchange(&k->noted, 0) && e->lost_at) {
-        snprintf(both, sizeof both, "%s; %s", e->why, k->why);
-        snprintf(k->why, sizeof k->why, "%.*s", (int)sizeof k->why - 1, both);
-        k->lost_at = e->lost_at;
-    }
+    char both[sizeof e->why + sizeof e->next_why + 2];
+    bool earlier = !atomic_exchange(&k->noted, 0) && e->lost_at;
+    snprintf(both, sizeof both, "%s%s%s", earlier ? e->why : "", earlier ? "; " : "", e->next_why);
+    snprintf(k->why, sizeof k->why, "%.*s", (int)sizeof k->why - 1, both);
+    k->lost_at = earlier ? e->lost_at : e->next_lost_at;
     e->lost_at = k->lost_at;
     snprintf(e->why, sizeof e->why, "%s", k->why);
 }
@@ -240,8 +263,9 @@ bool launch_elastic_next(launch *l)
     l->own.ranks = e->wanted - e->missing;
     atomic_store(&k->ranks, l->own.ranks);
     atomic_fetch_add(&k->generation, 1);
-    fprintf(stderr, "lockstep: %s; continuing after step %lld with %d rank%s\n", k->why, (long long)step, l->own.ranks,
-            l->own.ranks == 1 ? "" : "s");
+    if (!e->saving)
+        fprintf(stderr, "lockstep: %s; continuing after step %lld with %d rank%s\n", e->next_why, (long long)step,
+                l->own.ranks, l->own.ranks == 1 ? "" : "s");
     remember_why(e);
     int64_t delay = e->in_vain > 1 ? (int64_t)FIRST_DELAY_MS << (e->in_vain - 2) : 0;
     if (delay) nanosleep(&(struct timespec){ delay / 1000, delay % 1000 * 1000000 }, NULL);

@@ -128,6 +128,8 @@ void launch_elastic_close(launch *l);
 bool launch_elastic_lost(launch *l, int rank, const char *how);
 /* A rank has ended with LS__KEPT_EXIT. True: because the number of ranks changes, as ranks or launcher have noted. */
 bool launch_elastic_changed(launch *l);
+/* Whether it ended for want of ranks, after saving its state. */
+bool launch_elastic_gave_up(const launch *l);
 /* All ranks have ended. True: another generation begins, with l->own.ranks ranks. */
 bool launch_elastic_next(launch *l);
 /* Makes the job memory that of the next generation, without what ranks hold in it (comm/kept.h). */

@@ -1,7 +1,7 @@
 /* Starts the process of a rank: environment, descriptors, limits, exec.
  *
- * The child is made with vfork: it shares our memory until exec, so that starting does not depend on our size, and it may only make
- * system calls. The reason of a failed exec is returned through a pipe that exec closes.
+ * The child may only make system calls: other threads of ours may have held locks when it was made. The reason of a failed exec is returned
+ * through a pipe that exec closes. It is not made with vfork: we would wait as long as somebody stops it before exec.
  *
  * The kernel kills a rank when its parent ends (PR_SET_PDEATHSIG). Processes that ranks started are then ended by the front
  * (launch_front.c). */
@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,12 +145,13 @@ typedef struct plan {
 } plan;
 
 enum { STEP_SETUP, STEP_EXEC };
+enum { REPORT_MS = 2000 };
 
 typedef struct report {
     int error, step;
 } report;
 
-/* In the child, on borrowed memory: system calls only. */
+/* In the child: system calls only. */
 static void __attribute__((noreturn)) become_rank(const plan *p)
 {
     report r = { 0, STEP_SETUP };
@@ -174,12 +176,12 @@ fail:
     _exit(r.error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
 }
 
-/* Apart from everything else, so that no variable lives across the vfork. */
-static pid_t __attribute__((noinline)) start_child(const plan *p)
+/* Waits until exec went well, which closes the pipe, or failed. A child that is stopped before counts as started: it is watched like any other
+ * rank, and if its exec fails later, its exit code says so. */
+static bool has_failed(int pipe_end, report *r)
 {
-    pid_t pid = vfork();
-    if (pid == 0) become_rank(p);
-    return pid;
+    struct pollfd p = { .fd = pipe_end, .events = POLLIN };
+    return poll(&p, 1, REPORT_MS) > 0 && read(pipe_end, r, sizeof *r) == sizeof *r;
 }
 
 pid_t launch_start(const launch_options *o, const launch_common *common, const launch_output *output, int rank,
@@ -204,11 +206,13 @@ pid_t launch_start(const launch_options *o, const launch_common *common, const l
                .err = launch_output_fd(output, rank, LAUNCH_STDERR),
                .report = pipe_ends[1] };
     *step = "starting a process for";
-    pid = start_child(&p);
+    pid = fork();
+    if (!pid) become_rank(&p);
     if (pid < 0) goto done;
+    setpgid(pid, pid); /* as the child does, which may be stopped before */
     close(pipe_ends[1]);
     pipe_ends[1] = -1;
-    if (read(pipe_ends[0], &r, sizeof r) == sizeof r) { /* nothing to read: exec went well and closed it */
+    if (has_failed(pipe_ends[0], &r)) {
         *step = r.step == STEP_EXEC ? NULL : "setting up";
         waitpid(pid, NULL, 0);
         pid = -1;

@@ -27,7 +27,9 @@ static const char intro[] = "usage: lockstep resize [RUN] -n N\n"
                             "step and without changing its result. RUN is its folder (runs/last). Waits until the new "
                             "ranks have made a step.\n";
 
-enum { POLL_MS = 20 };
+enum { POLL_MS = 20, BETWEEN_MS = 1000 };
+static const double OTHER_S =
+    10; /* after another request was carried out, this one may still be in the step that follows */
 
 /* Whether a process trains in the folder: it holds a lock on metrics.jsonl. */
 static bool is_in_progress(const char *run)
@@ -41,7 +43,7 @@ static bool is_in_progress(const char *run)
 }
 
 /* The last line of generations.jsonl. False: there is none. */
-static bool read_last(const char *run, int *generation, int *ranks, double *ms)
+static bool read_last(const char *run, int *generation, int *ranks, double *ms, bool *resized)
 {
     char path[4200], line[1024], last[1024] = "";
     snprintf(path, sizeof path, "%s/generations.jsonl", run);
@@ -54,6 +56,8 @@ static bool read_last(const char *run, int *generation, int *ranks, double *ms)
     *generation = (int)json_integer_value(json_object_get(o, "generation"));
     *ranks = (int)json_integer_value(json_object_get(o, "ranks"));
     *ms = json_number_value(json_object_get(o, "recovery_ms"));
+    const char *why = json_string_value(json_object_get(o, "why"));
+    *resized = why && strstr(why, "resize from ");
     json_decref(o);
     return o != NULL;
 }
@@ -79,20 +83,31 @@ static int wait_for(const char *run, int wanted, double timeout)
     char path[4200];
     int generation = -1, before = -1, ranks = 0;
     double ms = 0;
+    double other = 0; /* seconds since another request was carried out in place of this one */
+    bool resized = false;
+    int idle = 0; /* ms */
     snprintf(path, sizeof path, "%s/resize", run);
-    if (read_last(run, &before, &ranks, &ms) && ranks == wanted) {
+    if (read_last(run, &before, &ranks, &ms, &resized) && ranks == wanted) {
         printf("%s has %d rank%s already\n", printable(run), wanted, ls__s(wanted));
         return EXIT_DONE;
     }
     if (!request(run, wanted)) return EXIT_FAILED;
-    for (double waited = 0; waited < timeout; waited += POLL_MS / 1e3) {
+    for (double waited = 0; waited < timeout && other < OTHER_S; waited += POLL_MS / 1e3) {
         nanosleep(&(struct timespec){ 0, POLL_MS * 1000000 }, NULL);
         if (!access(path, F_OK)) continue;
-        if (read_last(run, &generation, &ranks, &ms) && generation > before && ranks == wanted) {
+        bool changed = read_last(run, &generation, &ranks, &ms, &resized) && generation > before;
+        if (changed && ranks == wanted) {
             printf("%s: %d rank%s; changed in %.0f ms\n", printable(run), wanted, ls__s(wanted), ms);
             return EXIT_DONE;
         }
-        if (!is_in_progress(run) && waited > 2) break;
+        other = changed && resized ? other + POLL_MS / 1e3 : 0;
+        idle = is_in_progress(run) ? 0 : idle + POLL_MS;
+        if (idle > 2 * BETWEEN_MS) break;
+    }
+    if (other >= OTHER_S) {
+        fprintf(stderr, "lockstep resize: %s: another request came at the same time: the run has %d rank%s\n",
+                printable(run), ranks, ls__s(ranks));
+        return EXIT_FAILED;
     }
     bool taken = unlink(path) != 0;
     fprintf(stderr, "lockstep resize: %s: %s\n", printable(run),
@@ -130,7 +145,13 @@ int resize_command(int argc, char **argv)
                 ranks, slots);
         return EXIT_USAGE;
     }
-    if (!is_in_progress(run)) {
+    bool busy = is_in_progress(run);
+    for (int waited = 0; !busy && waited < BETWEEN_MS;
+         waited += POLL_MS) { /* nobody has the lock between two generations */
+        nanosleep(&(struct timespec){ 0, POLL_MS * 1000000 }, NULL);
+        busy = is_in_progress(run);
+    }
+    if (!busy) {
         fprintf(stderr,
                 "lockstep resize: %s: no run is in progress there; 'lockstep train --resume' takes another -n\n",
                 printable(run));

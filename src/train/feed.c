@@ -11,6 +11,7 @@
 #include "data/loader.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
+#include "train/kept.h"
 
 static ls_status check_enough(const ls_train *t)
 {
@@ -201,7 +202,7 @@ static ls_status choose_steps(ls_train *t)
     if (!o->eval_batches) o->eval_batches = 16;
     bool by_default = !o->eval_every && t->val_data;
     if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
-    if (!t->val_data || !ls__train_is_first(t)) return LS_OK;
+    if (!t->val_data || !ls__train_is_first(t) || ls__train_kept_is_ready(t)) return LS_OK;
     uint64_t count = t->parts.val_documents ? t->parts.val_documents : t->val_data->count;
     const char *what = t->task->windows && (t->parts.val_documents || o->pad) ? "document" : t->task->sample;
     ls__log(LS_LOG_INFO, "validation: %llu %s%s %s, every %lld step%s%s and at the end", (unsigned long long)count,

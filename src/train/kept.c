@@ -462,15 +462,20 @@ void ls__train_kept_finish(ls_train *t)
 static int requested_ranks(const ls_train *t)
 {
     char path[LS__KEPT_PATH + 32];
-    int ranks = 0;
+    char text[32] = "";
     if (!t->run.path) return 0;
     snprintf(path, sizeof path, "%s/resize", t->run.path);
     if (access(path, F_OK)) return 0;
-    FILE *f = fopen(path, "re");
-    if (!f) return 0;
-    if (fscanf(f, "%d", &ranks) != 1) ranks = 0;
-    fclose(f);
-    unlink(path);
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* nothing that is there may make the run wait */
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    bool removed = !unlink(path); /* not a folder, of which there would be a message in every step */
+    int ranks = n > 0 ? (int)strtol(text, NULL, 10) : 0;
+    if (n <= 0 || (!ranks && *text != '0')) {
+        if (removed) ls__log(LS_LOG_WARNING, "%s: not a number of ranks; the run continues unchanged", path);
+        return 0;
+    }
     if (ls_world_get_info(t->parallel.world).nodes > 1) {
         ls__log(LS_LOG_WARNING, "resize: the run is on several machines; change its hostfile instead");
         return 0;

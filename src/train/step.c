@@ -170,16 +170,22 @@ static uint64_t resident_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* What a step took until `now`. */
+static void fill_times(const ls_train *t, ls_train_metrics *m, double tokens, int64_t begin, int64_t now)
+{
+    m->memory_bytes = resident_bytes();
+    m->step_ms = (double)(now - begin) / 1e6;
+    m->blocked_ms = (double)(ls__world_blocked_ns(t->parallel.world) - t->blocked) / 1e6;
+    m->tokens_per_s = tokens / m->step_ms * 1e3;
+    m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
+}
+
 static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, int64_t begin)
 {
     t->step++;
     t->data_at = ls_loader_get_state(t->loader);
-    m->memory_bytes = resident_bytes();
     m->other_ms = ls__train_lap(t);
-    m->step_ms = (double)(t->clock - begin) / 1e6;
-    m->blocked_ms = (double)(ls__world_blocked_ns(t->parallel.world) - t->blocked) / 1e6;
-    m->tokens_per_s = tokens / m->step_ms * 1e3;
-    m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
+    fill_times(t, m, tokens, begin, t->clock);
     /* After the first step, so that it is not delayed. */
     if (ls__train_is_first(t)) m->peak_gflops = t->parallel.size * ls__train_peak(t, m->gflops / t->parallel.size);
     ls__train_point(t, LS__POINT_DONE);
@@ -252,6 +258,8 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     /* Exactly 1 where all tokens have the same weight; 0 where no token has any. */
     double scale = !status && weight > 0 ? ls__train_full_weight(t) / weight : 0;
     if (!status) metrics->loss = shares[LS__LOSS] * scale;
+    /* For the metrics of a step that others complete. */
+    if (!status && t->kept) fill_times(t, metrics, shares[LS__TOKENS], begin, ls_now());
     if (!status) status = ls__train_enter(t, LS_PHASE_UPDATE);
     if (!status) status = ls__train_update(t, metrics->loss, scale, metrics);
     metrics->update_ms = ls__train_leave(t, LS_PHASE_UPDATE);

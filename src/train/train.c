@@ -252,11 +252,12 @@ static ls_status open_run_dir(ls_train *t)
     if (ls__train_is_first(t))
         status = ls__train_is_resumed(t) ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
     t->step = step;
-    if (!status && ls__train_kept_is_ready(t) && t->run.path) ls__run_dir_remove_events(&t->run);
+    /* The record of a finished run stays. */
+    if (!status && ls__train_kept_is_ready(t) && t->run.path && !ls__train_is_over(t))
+        ls__run_dir_remove_events(&t->run);
     status = ls__parallel_agree(t, status);
     if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
     if (!status) ls__train_kept_note_run_dir(t);
-    /* The record of a finished run stays. */
     if (!status && !ls__train_is_over(t)) status = ls__train_record_open(t);
     status = ls__parallel_agree(t, status);
     return status ? status : ls__train_record_node(t);
