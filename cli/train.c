@@ -422,16 +422,18 @@ static int train_here(train_arguments *a)
 /* Tunes, and starts this program again with the settings that were found. */
 static int train_tuned(int argc, char **argv)
 {
-    char choice[160], *rest;
+    char choice[200], *rest;
     const char **words = calloc((size_t)argc + sizeof choice + 2, sizeof *words);
     int n = 0, first;
     if (!words) return EXIT_FAILED;
     words[n++] = launch_self();
     first = n;
     for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--tune") != 0) words[n++] = argv[i];
+        if (strcmp(argv[i], "--tune") != 0 && strncmp(argv[i], "--tune=", 7) != 0) words[n++] = argv[i];
     int code = tune_settings(n - first, (char **)words + first, choice, sizeof choice);
     if (code == EXIT_DONE) {
+        n = first +
+            tune_copy_words(n - first, (char **)words + first, strstr(choice, "--slots"), (char **)words + first);
         for (char *w = strtok_r(choice, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) words[n++] = w;
         fflush(stdout);
         execv(words[0], (char **)words);

@@ -16,6 +16,7 @@
 #include "cli/train_options.h"
 #include "cli/tune.h"
 #include "cli/tune_race.h"
+#include "cli/tune_result.h"
 #include "cli/tune_setups.h"
 #include "cli/tune_trials.h"
 
@@ -60,6 +61,7 @@ typedef struct tuning {
     size_t n_probes;
     double seconds; /* of a run */
     int rounds;     /* at most */
+    char slots[32]; /* " --slots 6" for the given --accumulate; "": there is none, or the launcher has the ranks */
     bool quiet;
 } tuning;
 
@@ -277,66 +279,27 @@ static ls_status race_variants(tuning *t, const tune_setup *from, tune_race *rac
 
 /* ---- The result. */
 
-static const char *in_words(const char *options)
-{
-    return *options ? options + 1 : "as given";
-}
-
-static void print_race(FILE *to, const char *before, const tune_race *race)
-{
-    size_t winner = tune_race_winner(race);
-    fprintf(to, "%s     step  predicted  runs  set-up\n", before);
-    for (size_t i = 0; i < race->count; i++) {
-        const tune_runner *r = &race->runners[i];
-        double sum = 0;
-        for (int k = 0; k < r->rounds; k++) sum += log(r->step[k]) / r->rounds;
-        fprintf(to, "%s%s  %s  %4d  %s%s\n", before,
-                r->rounds ? amount_field(amount_ns(exp(sum)), 9).text
-                : r->out  ? "   failed"
-                          : "        -",
-                isfinite(r->predicted) ? amount_field(amount_ns(r->predicted), 9).text : "        ?", r->rounds,
-                in_words(r->options), i == winner ? "   <- chosen" : "");
-    }
-}
-
-static void print_gain(FILE *to, const char *before, const tune_race *races, const char *choice)
-{
-    if (races[0].count == 1 && races[1].count == 1) {
-        fprintf(to, "%sthe given set-up: no other is allowed or predicted to come near it\n", before);
-        return;
-    }
-    if (!*choice) {
-        fprintf(to, "%sthe given set-up: no other is surely faster by more than 1%%\n", before);
-        return;
-    }
-    tune_difference d = tune_races_gain(races, 2);
-    fprintf(to, "%s%s: %.2f times as fast as the given set-up", before, in_words(choice), exp(d.mean));
-    if (isfinite(d.half))
-        fprintf(to, " (%.2f to %.2f, 90%% confidence, %d runs in turns)", exp(d.mean - d.half), exp(d.mean + d.half),
-                d.rounds);
-    fputc('\n', to);
-}
-
 /* config.toml: the evidence as comments, and what `train --print-config` says of the options with the choice. */
 static ls_status write_config(const tuning *t, const tune_race *races, const char *options, char **argv, int argc)
 {
-    char *path, *text = NULL, *copy = strdup(options), *rest;
-    const char **words = calloc((size_t)argc + strlen(options) + 4, sizeof *words);
+    char *path, *text = NULL, *copy = NULL, *rest;
+    const char **words = calloc((size_t)argc + strlen(t->slots) + strlen(options) + 4, sizeof *words);
     size_t n = 0, bytes = 0;
     int made = asprintf(&path, "%s/config.toml", t->trials.dir), ends[2];
+    if (asprintf(&copy, "%s%s", t->slots, options) < 0) copy = NULL;
     if (made < 0 || !copy || !words || pipe(ends))
         return ls__fail(LS_ESYS, "%s: out of memory or descriptors", t->trials.dir);
     words[n++] = launch_self();
     words[n++] = "train";
-    for (int i = 1; i < argc; i++) words[n++] = argv[i];
+    n += (size_t)tune_copy_words(argc - 1, argv + 1, *t->slots, (char **)words + n);
     for (char *w = strtok_r(copy, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) words[n++] = w;
     words[n++] = "--print-config";
     FILE *to = open_memstream(&text, &bytes);
     fprintf(to, "# Chosen by 'lockstep tune' from %d short run%s. Use: lockstep train --config %s\n#\n", t->trials.made,
             t->trials.made == 1 ? "" : "s", printable(path));
     for (int i = 0; i < 2; i++)
-        if (!i || races[i].count > 1) print_race(to, "# ", &races[i]);
-    print_gain(to, "# ", races, options);
+        if (!i || races[i].count > 1) tune_print_race(to, "# ", &races[i]);
+    tune_print_gain(to, "# ", races, options);
     fflush(stdout);
     pid_t pid = fork();
     if (!pid) {
@@ -374,8 +337,9 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
     if (!status) status = race_layouts(t, layouts, n, &races[0], &winner);
     if (!status) status = race_variants(t, &winner, &races[1]);
     const tune_race *last = &races[races[1].count > 0];
-    snprintf(choice, bytes, "%s", last->count ? last->runners[tune_race_winner(last)].options : "");
-    if (!status) status = write_config(t, races, choice, argv, argc);
+    const char *found = last->count ? last->runners[tune_race_winner(last)].options : "";
+    snprintf(choice, bytes, "%s%s", t->slots, found);
+    if (!status) status = write_config(t, races, found, argv, argc);
     if (status == LS_EABORTED) {
         fprintf(stderr, "lockstep tune: stopped; the results so far are in %s, and the same command continues\n",
                 printable(t->trials.dir));
@@ -384,11 +348,18 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
     if (status) return exit_failure("tune", status);
     printf("\n");
     for (int i = 0; i < 2 && !t->quiet; i++)
-        if (!i || races[i].count > 1) print_race(stdout, "", &races[i]);
-    print_gain(stdout, t->quiet ? "" : "\n", races, choice);
+        if (!i || races[i].count > 1) tune_print_race(stdout, "", &races[i]);
+    tune_print_gain(stdout, t->quiet ? "" : "\n", races, found);
     printf("%d short run%s, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made,
            t->trials.made == 1 ? "" : "s", t->trials.seconds, printable(t->trials.dir));
     return EXIT_DONE;
+}
+
+/* Whether the result of the training depends on the number of ranks, although the micro-batches of a step are the same. */
+static bool needs_its_ranks(const ls_train_options *o)
+{
+    return (o->order == LS_ORDER_TORCH && !o->torch_ranks) || o->wire != LS_WIRE_F32 ||
+           o->sum_order != LS_SUM_ORDER_CANONICAL;
 }
 
 /* What may be tuned, by what is not given. */
@@ -397,7 +368,7 @@ static void set_space(tuning *t, const train_arguments *a, const asked *own, int
     int ranks = a->ranks ? a->ranks : 1, cores = machine_cores();
     int slots = a->train.slots ? a->train.slots : (a->accumulate ? a->accumulate : 1) * ranks;
     bool launched = own->launcher != NULL;
-    t->space = (tune_space){ .ranks = !launched && !a->ranks && slots > 1,
+    t->space = (tune_space){ .ranks = !launched && !a->ranks && slots > 1 && !needs_its_ranks(&a->train),
                              .threads = !launched && !given("--threads", argc, argv),
                              .bucket = !given("--bucket-mb", argc, argv) && (launched || slots > 1),
                              .loader = !given("--workers", argc, argv) && !given("--prefetch", argc, argv),
@@ -417,6 +388,35 @@ static void set_space(tuning *t, const train_arguments *a, const asked *own, int
     t->seconds = own->seconds > 0 ? own->seconds : 1.5;
     t->rounds = own->rounds ? own->rounds : TUNE_MAX_ROUNDS;
     t->quiet = own->quiet;
+    if (a->accumulate && !launched) snprintf(t->slots, sizeof t->slots, " --slots %d", slots);
+}
+
+int tune_copy_words(int argc, char **argv, bool fixed, char **to)
+{
+    int n = 0;
+    for (int i = 0, skip; i < argc; i += skip ? skip : 1)
+        if (!(skip = fixed ? tune_option_words("--accumulate", 2, argc, argv, i) : 0)) to[n++] = argv[i];
+    return n;
+}
+
+/* The options of all short runs. NULL: out of memory. */
+static char **words_of_runs(tuning *t, const train_arguments *a)
+{
+    char **words = calloc((size_t)a->argc + 5, sizeof *words);
+    int n = words ? tune_copy_words(a->argc - 1, a->argv + 1, *t->slots, words) : 0, kept = 0;
+    if (!words) return NULL;
+    for (int i = 0, skip; i < n; i += skip ? skip : 1)
+        if (!(skip = tune_trial_ignores(n, words, i))) words[kept++] = words[i];
+    if (*t->slots) {
+        words[kept++] = (char *)"--slots";
+        words[kept++] = strrchr(t->slots, ' ') + 1;
+    }
+    if (a->train.n_val_data || given("--val-fraction", a->argc, a->argv)) {
+        words[kept++] = (char *)"--eval-every";
+        words[kept++] = (char *)"1000000000";
+    }
+    words[kept] = NULL;
+    return words;
 }
 
 /* Words separated by spaces. */
@@ -435,7 +435,7 @@ int tune_settings(int argc, char **argv, char *choice, size_t bytes)
     train_arguments a = { 0 };
     char **train_argv = calloc((size_t)argc + 1, sizeof *train_argv), **kept = NULL;
     char *launcher = NULL, **launcher_words = NULL;
-    int train_argc = 0, n = 0, code = train_argv ? read_own(&own, argc, argv, &train_argc, train_argv) : EXIT_FAILED;
+    int train_argc = 0, code = train_argv ? read_own(&own, argc, argv, &train_argc, train_argv) : EXIT_FAILED;
     if (code >= 0) goto done;
     for (int i = 0; i < 2; i++) {
         static const char *const later[] = { "--resume", "--elastic" };
@@ -445,23 +445,14 @@ int tune_settings(int argc, char **argv, char *choice, size_t bytes)
         goto done;
     }
     if ((code = train_arguments_read(&a, train_argc, train_argv)) >= 0) goto done;
-    if (!(kept = calloc((size_t)a.argc + 3, sizeof *kept))) {
-        code = EXIT_FAILED;
-        goto done;
-    }
-    for (int i = 1, skip; i < a.argc; i += skip ? skip : 1)
-        if (!(skip = tune_trial_ignores(a.argc, a.argv, i))) kept[n++] = a.argv[i];
-    if (a.train.n_val_data || given("--val-fraction", a.argc, a.argv)) {
-        kept[n++] = (char *)"--eval-every";
-        kept[n++] = (char *)"1000000000";
-    }
+    set_space(&t, &a, &own, a.argc, a.argv);
+    kept = words_of_runs(&t, &a);
     launcher = strdup(own.launcher ? own.launcher : "");
     launcher_words = launcher ? split(launcher) : NULL;
-    if (!launcher_words) {
+    if (!kept || !launcher_words) {
         code = EXIT_FAILED;
         goto done;
     }
-    set_space(&t, &a, &own, a.argc, a.argv);
     t.trials = (tune_trials){ .dir = own.dir ? own.dir : "runs/tune", .launcher = launcher_words, .options = kept };
     tune_catch_signals();
     ls_status status = tune_trials_open(&t.trials, t.space.cores);
@@ -479,6 +470,6 @@ done:
 
 int tune_command(int argc, char **argv)
 {
-    char choice[160];
+    char choice[200];
     return tune_settings(argc, argv, choice, sizeof choice);
 }

@@ -23,6 +23,14 @@ enum { MAX_BYTES = 1 << 24, MAX_STEPS = 1 << 16, WARM_UP = 3 };
 
 extern char **environ;
 
+int tune_option_words(const char *name, int words, int argc, char **argv, int i)
+{
+    size_t n = strlen(name);
+    if (strncmp(argv[i], name, n) != 0) return 0;
+    if (argv[i][n] == '=') return 1;
+    return argv[i][n] ? 0 : words == 2 && i + 1 < argc ? 2 : 1;
+}
+
 int tune_trial_ignores(int argc, char **argv, int i)
 {
     static const struct {
@@ -33,13 +41,10 @@ int tune_trial_ignores(int argc, char **argv, int i)
                  { "--no-checkpoint", 1 }, { "--quiet", 1 },          { "--prompt", 2 },  { "--sample-tokens", 2 },
                  { "--eval-every", 2 },    { "--metrics-every", 2 },  { "--profile", 1 }, { "--log-every", 2 },
                  { "--no-record", 1 },     { "--no-tensorboard", 1 }, { "--no-save", 1 } };
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        size_t n = strlen(rows[k].name);
-        if (strncmp(argv[i], rows[k].name, n) != 0) continue;
-        if (argv[i][n] == '=') return 1;
-        if (!argv[i][n]) return rows[k].words == 2 && i + 1 < argc ? 2 : 1;
-    }
-    return 0;
+    int found = 0;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows && !found; k++)
+        found = tune_option_words(rows[k].name, rows[k].words, argc, argv, i);
+    return found;
 }
 
 /* ---- The file of results: the first line says what they are of. */

@@ -29,6 +29,8 @@ void tune_catch_signals(void);
 /* The signal that came; 0: none. */
 int tune_stop_signal(void);
 
+/* How many words the option `name`, which has 1 word or 2, has at argv[i]: --steps 3, --steps=3; 0: it is another one. */
+int tune_option_words(const char *name, int words, int argc, char **argv, int i);
 /* Options that trials set themselves, or that would end, save or print something. Returns how many words such an option has at
  * argv[i]; 0: it is none. */
 int tune_trial_ignores(int argc, char **argv, int i);
