@@ -456,7 +456,9 @@ int tune_settings(int argc, char **argv, char *choice, size_t bytes)
     t.trials = (tune_trials){ .dir = own.dir ? own.dir : "runs/tune", .launcher = launcher_words, .options = kept };
     tune_catch_signals();
     ls_status status = tune_trials_open(&t.trials, t.space.cores);
-    code = status ? exit_failure("tune", status) : tune(&t, a.argc, a.argv, choice, bytes);
+    code = status == LS_EABORTED ? EXIT_SIGNAL + tune_stop_signal()
+           : status              ? exit_failure("tune", status)
+                                 : tune(&t, a.argc, a.argv, choice, bytes);
     for (size_t i = 0; i < t.n_probes; i++) ls_predictor_free(&t.probes[i].predictor);
     if (!status) tune_trials_close(&t.trials);
 done:

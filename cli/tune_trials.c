@@ -5,23 +5,23 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
 #include "cli/escape.h"
+#include "cli/exit_codes.h"
 #include "cli/launch.h"
 #include "kern/select.h"
 
 enum { MAX_BYTES = 1 << 24, MAX_STEPS = 1 << 16, WARM_UP = 3 };
-
-extern char **environ;
 
 int tune_option_words(const char *name, int words, int argc, char **argv, int i)
 {
@@ -47,13 +47,69 @@ int tune_trial_ignores(int argc, char **argv, int i)
     return found;
 }
 
-/* ---- The file of results: the first line says what they are of. */
+/* ---- Signals. */
+
+/* A signal to us alone reaches the run, too: it stops after its step, and so do we. */
+static volatile sig_atomic_t stop_signal, child;
+
+static void on_signal(int number)
+{
+    int error = errno;
+    stop_signal = number;
+    if (child > 0) kill((pid_t)child, number);
+    errno = error;
+}
+
+void tune_catch_signals(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+    for (int i = 0; i < 3; i++) sigaction(numbers[i], &(struct sigaction){ .sa_handler = on_signal }, NULL);
+}
+
+int tune_stop_signal(void)
+{
+    return stop_signal;
+}
 
 static char *path_in(const tune_trials *t, const char *name)
 {
     char *path;
     return asprintf(&path, "%s/%s", t->dir, name) < 0 ? NULL : path;
 }
+
+/* ---- The folder. Two locks keep others out: `tune.lock` is ours alone, and `trial.lock` is inherited by the short run and its ranks.
+ * A run may live a little longer than a tune that was killed, and would disturb the next one. */
+
+enum { TUNE_WAIT_MS = 500, TRIAL_WAIT_MS = 5000, POLL_MS = 10 }; /* of processes that are dying */
+
+/* Where the file system has no locks, nothing keeps a second process out. */
+static ls_status take_lock(const tune_trials *t, const char *name, int wait_ms, const char *who, int *fd)
+{
+    char *path = path_in(t, name);
+    if (!path) return ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    ls_status status = LS_OK;
+    *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (*fd < 0) status = ls__fail_errno("cannot open %s", path);
+    free(path);
+    for (int ms = 0; !status && flock(*fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; ms += POLL_MS) {
+        if (stop_signal) status = ls__fail(LS_EABORTED, "stopped by a signal");
+        if (!status && ms >= wait_ms)
+            status = ls__fail(LS_EINVAL, "%s: %s in this folder; wait for its end, or choose another with --tune-dir",
+                              t->dir, who);
+        nanosleep(&(struct timespec){ 0, POLL_MS * 1000000 }, NULL);
+    }
+    return status;
+}
+
+static ls_status lock_folder(tune_trials *t)
+{
+    ls_status status = take_lock(t, "tune.lock", TUNE_WAIT_MS, "another 'lockstep tune' is in progress", &t->lock);
+    return status ? status
+                  : take_lock(t, "trial.lock", TRIAL_WAIT_MS,
+                              "a short run of an earlier 'lockstep tune' is in progress", &t->trial_lock);
+}
+
+/* ---- The file of results: the first line says what they are of. */
 
 static json_t *words_json(char **words)
 {
@@ -87,8 +143,10 @@ ls_status tune_trials_open(tune_trials *t, int cores)
     size_t bytes;
     ls_status status = LS_OK;
     t->done = json_object();
+    t->lock = t->trial_lock = -1;
     if (!path || !first || !t->done) status = ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
     if (!status) status = ls__file_make_own_dir(t->dir);
+    if (!status) status = lock_folder(t);
     bool same = !status && !ls__file_read(path, MAX_BYTES, &text, &bytes) && !strncmp(text, first, strlen(first)) &&
                 text[strlen(first)] == '\n';
     if (!status && same)
@@ -110,6 +168,9 @@ void tune_trials_close(tune_trials *t)
 {
     json_decref(t->done);
     t->done = NULL;
+    if (t->trial_lock >= 0) close(t->trial_lock);
+    if (t->lock >= 0) close(t->lock);
+    t->lock = t->trial_lock = -1;
 }
 
 static ls_status keep(tune_trials *t, const char *key, double step)
@@ -177,46 +238,54 @@ static void read_output(const tune_trials *t, int fd, char *out, size_t bytes)
     free(text);
 }
 
-/* A signal to us alone reaches the run, too: it stops after its step, and so do we. */
-static volatile sig_atomic_t stop_signal, child;
+/* What the child needs, made ready before it exists: it is made with vfork, and until exec it may only make system calls. */
+typedef struct start {
+    char **words;
+    pid_t parent;
+    int output, lock, death_signal;
+    volatile int error; /* set by the child, in our memory */
+} start;
 
-static void on_signal(int number)
+static void __attribute__((noreturn)) become_run(start *s)
 {
-    int error = errno;
-    stop_signal = number;
-    if (child > 0) kill((pid_t)child, number);
-    errno = error;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(s->output, STDOUT_FILENO) < 0 ||
+        dup2(s->output, STDERR_FILENO) < 0 || fcntl(s->lock, F_SETFD, 0) || prctl(PR_SET_PDEATHSIG, s->death_signal))
+        goto fail;
+    if (getppid() != s->parent) _exit(EXIT_FAILED); /* the parent ended before prctl() */
+    execvp(s->words[0], s->words);
+fail:
+    s->error = errno;
+    _exit(EXIT_FAILED);
 }
 
-void tune_catch_signals(void)
+/* Apart from everything else, so that no variable lives across the vfork. */
+static pid_t __attribute__((noinline)) start_child(start *s)
 {
-    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-    for (int i = 0; i < 3; i++) sigaction(numbers[i], &(struct sigaction){ .sa_handler = on_signal }, NULL);
-}
-
-int tune_stop_signal(void)
-{
-    return stop_signal;
+    pid_t pid = vfork();
+    if (pid == 0) become_run(s);
+    return pid;
 }
 
 static ls_status run(const tune_trials *t, char **words)
 {
-    posix_spawn_file_actions_t actions;
     char message[300];
-    pid_t pid = 0;
     int code = 0, output = memfd_create("trial.log", MFD_CLOEXEC);
     if (output < 0) return ls__fail(LS_ESYS, "%s: a file in memory: %s", t->dir, strerror(errno));
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    int error = posix_spawnp(&pid, words[0], &actions, NULL, words, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    /* If we are killed, the run ends, too. A launcher has ranks of its own to end, and must get to do so. */
+    start s = { .words = words,
+                .parent = getpid(),
+                .output = output,
+                .lock = t->trial_lock,
+                .death_signal = *t->launcher ? SIGTERM : SIGKILL };
+    pid_t pid = start_child(&s);
+    int error = pid < 0 ? errno : 0;
     child = error ? 0 : pid;
     if (stop_signal && !error) kill(pid, stop_signal); /* it came before there was a child to pass it on to */
     while (!error && waitpid(pid, &code, 0) < 0)
         if (errno != EINTR) error = errno;
     child = 0;
+    if (!error) error = s.error;
     read_output(t, output, message, sizeof message);
     close(output);
     ls_status status = LS_OK;

@@ -13,9 +13,12 @@ typedef struct tune_trials {
     json_t *done;    /* key: ns. What failed is run again by the next command: its reason may be gone */
     int made;        /* runs of this process */
     double seconds;  /* that they took */
+    int lock;        /* of the folder; closed on exec */
+    int trial_lock;  /* likewise, inherited by short runs */
 } tune_trials;
 
-/* Reads the results of an earlier run of tune in `dir`, if that had the same options, launcher, kernels and number of cores. */
+/* Locks `dir`, and reads the results of an earlier run of tune there, if that had the same options, launcher, kernels and number of cores.
+ * LS_EINVAL: another tune is in progress in it. LS_EABORTED: a signal came. */
 LS_MUST_CHECK ls_status tune_trials_open(tune_trials *t, int cores);
 void tune_trials_close(tune_trials *t);
 
