@@ -1,6 +1,7 @@
 /* Text in JSON, in HTML and on a terminal. See escape.h. */
 #include "cli/escape.h"
 
+#include <ctype.h>
 #include <string.h>
 #include "base/text.h"
 
@@ -64,6 +65,31 @@ void put_html(FILE *to, const char *text)
             fwrite(s, 1, (size_t)n, to);
         s += n ? n : 1;
     }
+}
+
+void put_shell_word(FILE *to, const char *text)
+{
+    bool plain = *text, controls = false;
+    for (const char *c = text; *c; c++) {
+        plain = plain && (isalnum((unsigned char)*c) || strchr("._/+=@%:,-", *c));
+        controls = controls || !isprint((unsigned char)*c);
+    }
+    if (plain) {
+        fputs(text, to);
+        return;
+    }
+    fputs(controls ? "$'" : "'", to);
+    for (const char *c = text; *c; c++) {
+        if (!isprint((unsigned char)*c))
+            fprintf(to, "\\x%02x", (unsigned)(unsigned char)*c);
+        else if (*c == '\'')
+            fputs(controls ? "\\'" : "'\\''", to);
+        else if (*c == '\\' && controls)
+            fputs("\\\\", to);
+        else
+            fputc(*c, to);
+    }
+    fputc('\'', to);
 }
 
 const char *printable(const char *text)

@@ -13,6 +13,9 @@ void put_json_bytes(FILE *to, const char *text, size_t bytes);
 /* Text or the inside of a quoted attribute. */
 void put_html(FILE *to, const char *text);
 
+/* A word of a command for a shell, in quotes if it needs them. */
+void put_shell_word(FILE *to, const char *text);
+
 /* For printf: a name or a path on one line, see ls__printable(). The result is valid until the fourth call from now. */
 const char *printable(const char *text);
 

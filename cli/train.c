@@ -1,6 +1,5 @@
 /* lockstep train: trains a GPT on one rank or several, shows progress, and saves the model. The first rank prints and writes
  * for all. */
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -98,32 +97,6 @@ static const char *choose_run_dir(train_arguments *a, char *path, size_t bytes)
     return path;
 }
 
-/* Quotes text for a shell. */
-static void print_word(FILE *to, const char *text)
-{
-    bool plain = *text, controls = false;
-    for (const char *c = text; *c; c++) {
-        plain = plain && (isalnum((unsigned char)*c) || strchr("._/+=@%:,-", *c));
-        controls = controls || !isprint((unsigned char)*c);
-    }
-    if (plain) {
-        fputs(text, to);
-        return;
-    }
-    fputs(controls ? "$'" : "'", to);
-    for (const char *c = text; *c; c++) {
-        if (!isprint((unsigned char)*c))
-            fprintf(to, "\\x%02x", (unsigned)(unsigned char)*c);
-        else if (*c == '\'')
-            fputs(controls ? "\\'" : "'\\''", to);
-        else if (*c == '\\' && controls)
-            fputs("\\\\", to);
-        else
-            fputc(*c, to);
-    }
-    fputc('\'', to);
-}
-
 /* "lockstep", if the shell finds this program under that name, otherwise its path. */
 static const char *program_name(void)
 {
@@ -158,10 +131,10 @@ static void print_resume(FILE *to, const train_arguments *a, const char *run_dir
 {
     fputs("resume with: ", to);
     if (a->launcher) fprintf(to, "%s -n %d ", a->launcher, ls_world_size(a->train.world));
-    print_word(to, program_name());
+    put_shell_word(to, program_name());
     fputs(" train --resume ", to);
     if (*run_dir == '-') fputs("./", to);
-    print_word(to, run_dir);
+    put_shell_word(to, run_dir);
     fputc('\n', to);
 }
 
@@ -169,10 +142,10 @@ static void print_resume(FILE *to, const train_arguments *a, const char *run_dir
 static void print_init(FILE *to, const char *run_dir)
 {
     fputs("without a checkpoint a run cannot be resumed; start a new one from this model with: ", to);
-    print_word(to, program_name());
+    put_shell_word(to, program_name());
     fputs(" train --init ", to);
     if (*run_dir == '-') fputs("./", to);
-    print_word(to, run_dir);
+    put_shell_word(to, run_dir);
     fputc('\n', to);
 }
 
