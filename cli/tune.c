@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/amount.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
@@ -62,6 +63,7 @@ typedef struct tuning {
     double seconds; /* of a run */
     int rounds;     /* at most */
     char slots[32]; /* " --slots 6" for the given --accumulate; "": there is none, or the launcher has the ranks */
+    char *config;   /* path of config.toml */
     bool quiet;
 } tuning;
 
@@ -115,6 +117,23 @@ static int read_own(asked *a, int argc, char **argv, int *train_argc, char **tra
 static bool given(const char *option, int argc, char **argv)
 {
     return train_option_given(option, argc, argv);
+}
+
+/* Options of train that do something else than a training run from its start. */
+static int refuse_options(int argc, char **argv)
+{
+    static const struct {
+        const char *name, *what;
+    } rows[] = { { "--resume", "tune before the run starts, without this option" },
+                 { "--elastic", "tune before the run starts, without this option" },
+                 { "--tune", "'lockstep tune' does that already; leave it out" },
+                 { "--print-config", "the choice is written to config.toml of --tune-dir; leave it out" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!given(rows[i].name, argc, argv)) continue;
+        fprintf(stderr, "lockstep tune: %s: %s\n", rows[i].name, rows[i].what);
+        return EXIT_USAGE;
+    }
+    return -1;
 }
 
 /* ---- Predictions. */
@@ -282,21 +301,23 @@ static ls_status race_variants(tuning *t, const tune_setup *from, tune_race *rac
 /* config.toml: the evidence as comments, and what `train --print-config` says of the options with the choice. */
 static ls_status write_config(const tuning *t, const tune_race *races, const char *options, char **argv, int argc)
 {
-    char *path, *text = NULL, *copy = NULL, *rest;
+    char *text = NULL, *copy = NULL, *rest;
+    const char *path = t->config;
     const char **words = calloc((size_t)argc + strlen(t->slots) + strlen(options) + 4, sizeof *words);
     size_t n = 0, bytes = 0;
-    int made = asprintf(&path, "%s/config.toml", t->trials.dir), ends[2];
+    int ends[2];
     if (asprintf(&copy, "%s%s", t->slots, options) < 0) copy = NULL;
-    if (made < 0 || !copy || !words || pipe(ends))
-        return ls__fail(LS_ESYS, "%s: out of memory or descriptors", t->trials.dir);
+    if (!copy || !words || pipe(ends)) return ls__fail(LS_ESYS, "%s: out of memory or descriptors", t->trials.dir);
     words[n++] = launch_self();
     words[n++] = "train";
     n += (size_t)tune_copy_words(argc - 1, argv + 1, *t->slots, (char **)words + n);
     for (char *w = strtok_r(copy, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) words[n++] = w;
     words[n++] = "--print-config";
     FILE *to = open_memstream(&text, &bytes);
-    fprintf(to, "# Chosen by 'lockstep tune' from %d short run%s. Use: lockstep train --config %s\n#\n", t->trials.made,
-            t->trials.made == 1 ? "" : "s", printable(path));
+    int runs = t->trials.made + t->trials.reused;
+    fprintf(to, "# Chosen by 'lockstep tune' from %d short run%s. Use: lockstep train --config ", runs, ls__s(runs));
+    put_shell_word(to, path);
+    fprintf(to, "\n#\n");
     for (int i = 0; i < 2; i++)
         if (!i || races[i].count > 1) tune_print_race(to, "# ", &races[i]);
     tune_print_gain(to, "# ", races, options);
@@ -317,7 +338,6 @@ static ls_status write_config(const tuning *t, const tune_race *races, const cha
     ls_status status = whole ? ls__file_write(path, text, bytes)
                              : ls__fail(LS_ESYS, "%s: 'lockstep train --print-config' failed", path);
     free(text);
-    free(path);
     free(copy);
     free(words);
     return status;
@@ -350,8 +370,11 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
     for (int i = 0; i < 2 && !t->quiet; i++)
         if (!i || races[i].count > 1) tune_print_race(stdout, "", &races[i]);
     tune_print_gain(stdout, t->quiet ? "" : "\n", races, found);
-    printf("%d short run%s, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made,
-           t->trials.made == 1 ? "" : "s", t->trials.seconds, printable(t->trials.dir));
+    printf("%d short run%s", t->trials.made, ls__s(t->trials.made));
+    if (t->trials.reused) printf(" and %d result%s from before", t->trials.reused, ls__s(t->trials.reused));
+    printf(", %.0f s; use it with: lockstep train --config ", t->trials.seconds);
+    put_shell_word(stdout, t->config);
+    printf("\n");
     return EXIT_DONE;
 }
 
@@ -437,19 +460,15 @@ int tune_settings(int argc, char **argv, char *choice, size_t bytes)
     char *launcher = NULL, **launcher_words = NULL;
     int train_argc = 0, code = train_argv ? read_own(&own, argc, argv, &train_argc, train_argv) : EXIT_FAILED;
     if (code >= 0) goto done;
-    for (int i = 0; i < 2; i++) {
-        static const char *const later[] = { "--resume", "--elastic" };
-        if (!given(later[i], train_argc, train_argv)) continue;
-        fprintf(stderr, "lockstep tune: %s: tune before the run starts, without this option\n", later[i]);
-        code = EXIT_USAGE;
-        goto done;
-    }
+    if ((code = refuse_options(train_argc, train_argv)) >= 0) goto done;
     if ((code = train_arguments_read(&a, train_argc, train_argv)) >= 0) goto done;
+    if ((code = refuse_options(a.argc, a.argv)) >= 0) goto done; /* now with those of --config */
     set_space(&t, &a, &own, a.argc, a.argv);
     kept = words_of_runs(&t, &a);
     launcher = strdup(own.launcher ? own.launcher : "");
     launcher_words = launcher ? split(launcher) : NULL;
-    if (!kept || !launcher_words) {
+    if (asprintf(&t.config, "%s/config.toml", own.dir ? own.dir : "runs/tune") < 0) t.config = NULL;
+    if (!kept || !launcher_words || !t.config) {
         code = EXIT_FAILED;
         goto done;
     }
@@ -465,6 +484,7 @@ done:
     train_arguments_free(&a);
     free(train_argv);
     free(kept);
+    free(t.config);
     free(launcher);
     free(launcher_words);
     return code;

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,6 +102,18 @@ static ls_status take_lock(const tune_trials *t, const char *name, int wait_ms, 
     return status;
 }
 
+/* The choice would replace the run's config.toml. */
+static ls_status refuse_run_folder(const tune_trials *t)
+{
+    char *path = path_in(t, "run.json");
+    if (!path) return ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    bool found = !access(path, F_OK);
+    free(path);
+    return found ? ls__fail(LS_EINVAL,
+                            "--tune-dir %s: is the folder of a run: it has a run.json; choose another folder", t->dir)
+                 : LS_OK;
+}
+
 static ls_status lock_folder(tune_trials *t)
 {
     ls_status status = take_lock(t, "tune.lock", TUNE_WAIT_MS, "another 'lockstep tune' is in progress", &t->lock);
@@ -145,6 +158,7 @@ ls_status tune_trials_open(tune_trials *t, int cores)
     t->done = json_object();
     t->lock = t->trial_lock = -1;
     if (!path || !first || !t->done) status = ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    if (!status) status = refuse_run_folder(t);
     if (!status) status = ls__file_make_own_dir(t->dir);
     if (!status) status = lock_folder(t);
     bool same = !status && !ls__file_read(path, MAX_BYTES, &text, &bytes) && !strncmp(text, first, strlen(first)) &&
@@ -329,6 +343,29 @@ static ls_status read_median(const char *folder, double *step)
     return status;
 }
 
+/* When a run has last written there. */
+static struct timespec written_at(const char *folder)
+{
+    struct stat st = { 0 };
+    char *path;
+    if (asprintf(&path, "%s/metrics.jsonl", folder) < 0) return st.st_mtim;
+    if (stat(path, &st)) st.st_mtim = (struct timespec){ 0 };
+    free(path);
+    return st.st_mtim;
+}
+
+/* What ends without an error may have run nothing: then there are no steps, or those of an earlier run. */
+static ls_status check_run(const tune_trials *t, const char *folder, struct timespec before)
+{
+    struct timespec after = written_at(folder);
+    if (after.tv_sec != before.tv_sec || after.tv_nsec != before.tv_nsec) return LS_OK;
+    if (!*t->launcher) return ls__fail(LS_ESYS, "%s: the run has written no metrics.jsonl", folder);
+    return ls__fail(LS_ESYS,
+                    "--launcher: '%s' ended without an error, but started no run: there is no new %s/metrics.jsonl; it "
+                    "must run the command that is appended to it, in this file system",
+                    *t->launcher, folder);
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -344,14 +381,17 @@ ls_status tune_trial(tune_trials *t, const char *key, const char *options, const
     if (had) {
         free(folder);
         *step = json_real_value(had);
+        t->reused++;
         return LS_OK;
     }
     snprintf(number, sizeof number, "%d", steps);
     char **words = folder ? make_command(t, options, folder, number) : NULL;
+    struct timespec before = words ? written_at(folder) : (struct timespec){ 0 };
     double from = now();
     ls_status status = words ? run(t, words) : ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
     t->made++;
     t->seconds += now() - from;
+    if (!status) status = check_run(t, folder, before);
     if (!status) status = read_median(folder, step);
     free(words);
     free(folder);

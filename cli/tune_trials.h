@@ -12,13 +12,14 @@ typedef struct tune_trials {
     char **options;  /* of train, as given, without those that trials set; ends with NULL */
     json_t *done;    /* key: ns. What failed is run again by the next command: its reason may be gone */
     int made;        /* runs of this process */
+    int reused;      /* results of earlier processes */
     double seconds;  /* that they took */
     int lock;        /* of the folder; closed on exec */
     int trial_lock;  /* likewise, inherited by short runs */
 } tune_trials;
 
 /* Locks `dir`, and reads the results of an earlier run of tune there, if that had the same options, launcher, kernels and number of cores.
- * LS_EINVAL: another tune is in progress in it. LS_EABORTED: a signal came. */
+ * LS_EINVAL: another tune is in progress in it, or it is a run's. LS_EABORTED: a signal came. */
 LS_MUST_CHECK ls_status tune_trials_open(tune_trials *t, int cores);
 void tune_trials_close(tune_trials *t);
 
