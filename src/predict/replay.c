@@ -279,31 +279,61 @@ static double update_time(const ls__replay *r)
            ls__load_turns(&has) / ls__load_turns(&had);
 }
 
-/* The work of the node's ranks, one slower than another by chance, on its cores. `one`: of the rank with the most slots, if it had
- * its cores. */
-static double share_cores(const ls__replay *r, double one, double typical, uint64_t draw)
+static double slow_of(const ls__replay *r)
+{
+    return fmax(1, r->setup.slow_rank);
+}
+
+/* The work of the node's ranks, if the cores are divided without loss. What a slower rank has left when the others are done, it
+ * computes by itself. */
+static double share_evenly(const ls__replay *r, double one)
+{
+    ls__load by_itself = load_of(r, 1);
+    return one * (node_turns(r) + (slow_of(r) - 1) * ls__load_turns(&by_itself));
+}
+
+/* The work of the node's ranks, one slower than another by chance and the first `slow` times as slow, on whole cores. `one`: of the
+ * rank with the most slots, if it had its cores. */
+static double take_turns(const ls__replay *r, double one, double slow, int cores, uint64_t draw)
 {
     const ls__step_profile *p = r->profile;
-    int n = r->local * p->threads, cores = (int)r->setup.cores;
-    if (n > MOST_TASKS || cores < 1) return one * typical * node_turns(r);
+    int n = r->local * p->threads;
     double work[MOST_TASKS];
     for (int i = 0; i < n; i++) {
         int rank = i / p->threads, slots = ls__slots_of(r->setup.slots, r->setup.ranks, rank * r->setup.nodes);
-        work[i] = one / r->each * slots * typical * ls__noise_draw_rank(&p->noise, rank, slots, draw);
-        if (!rank && r->setup.slow_rank > 1) work[i] *= r->setup.slow_rank;
+        work[i] = one / r->each * slots * ls__noise_draw_rank(&p->noise, rank, slots, draw);
+        if (!rank) work[i] *= slow;
     }
     return ls__share_cores(work, n, cores, draw);
 }
 
-double ls__replay_step(const ls__replay *r, const ls__noise_draw *draw, uint64_t number, double term[LS_TERM_COUNT])
+/* By luck with the ticks, the simulation may end a little earlier with more work. A slower rank does not make a step faster. */
+static double share_cores(const ls__replay *r, double one, int cores, uint64_t draw)
+{
+    double even = take_turns(r, one, 1, cores, draw), slow = slow_of(r);
+    return slow > 1 ? fmax(even, take_turns(r, one, slow, cores, draw)) : even;
+}
+
+/* When the last rank is done. */
+static double last_rank(const ls__replay *r, double one, const ls__noise_draw *draw, uint64_t number)
+{
+    ls__load all = load_of(r, r->local);
+    double slow = r->setup.slow_rank > 1 ? fmax(draw->slowest, draw->typical * r->setup.slow_rank) : draw->slowest;
+    if (!number || ls__load_turns(&all) <= 1) return one * node_turns(r) * slow;
+    double evenly = share_evenly(r, one * draw->typical);
+    if (all.threads > MOST_TASKS) return evenly;
+    if (all.cores >= 1) return share_cores(r, one * draw->typical, (int)all.cores, number);
+    /* Less than a core is not faster than one. */
+    return fmax(evenly, all.threads > 1 ? share_cores(r, one * draw->typical, 1, number) : one * slow);
+}
+
+static double replay(const ls__replay *r, const ls__noise_draw *draw, uint64_t number, double term[LS_TERM_COUNT])
 {
     const ls__step_profile *p = r->profile;
     ls__load by_itself = load_of(r, 1), all = load_of(r, r->local);
     by_itself.cores = fmax(by_itself.cores, p->threads);
     double alone = slots_time(p, &by_itself, r->each), one = slots_time(p, &all, r->each), shared = one * node_turns(r);
-    double slow = r->setup.slow_rank > 1 ? fmax(draw->slowest, draw->typical * r->setup.slow_rank) : draw->slowest;
-    double last = shared * slow;
-    if (number && ls__load_turns(&all) > 1) last = share_cores(r, one, draw->typical, number);
+    double last = last_rank(r, one, draw, number);
     for (int i = 0; i < LS_TERM_COUNT; i++) term[i] = 0;
     term[LS_TERM_COMPUTE] = alone * draw->typical;
     term[LS_TERM_SHARING] = (shared - alone) * draw->typical;
@@ -314,4 +344,20 @@ double ls__replay_step(const ls__replay *r, const ls__noise_draw *draw, uint64_t
     for (int i = 0; i < LS_TERM_COUNT; i++) sum += term[i];
     term[LS_TERM_DATA] = (r->data_base + ls__replay_stall(r, sum / r->each)) * r->each;
     return sum + term[LS_TERM_DATA];
+}
+
+double ls__replay_step(const ls__replay *r, const ls__noise_draw *draw, uint64_t number, double term[LS_TERM_COUNT])
+{
+    double cores = r->setup.cores, fewer = floor(cores), sum[2], part[2][LS_TERM_COUNT];
+    if (fewer < 1 || fewer == cores || (double)r->local * r->profile->threads <= fewer)
+        return replay(r, draw, number, term);
+    /* The scheduler is simulated on whole cores. A fraction is between the two, by what a core has to do. */
+    for (int i = 0; i < 2; i++) {
+        ls__replay whole = *r;
+        whole.setup.cores = fewer + i;
+        sum[i] = replay(&whole, draw, number, part[i]);
+    }
+    double share = (1 / fewer - 1 / cores) / (1 / fewer - 1 / (fewer + 1));
+    for (int i = 0; i < LS_TERM_COUNT; i++) term[i] = part[0][i] + share * (part[1][i] - part[0][i]);
+    return sum[0] + share * (sum[1] - sum[0]);
 }
