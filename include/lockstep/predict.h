@@ -24,8 +24,8 @@ extern "C" {
 
 typedef struct ls_predictor ls_predictor;
 
-/* Reads what it needs of the run, which may be freed afterwards. LS_EINVAL if the run has too few steps, or lacks ranks or numbers; the
- * message names them. On failure *out is NULL. */
+/* Reads what it needs of the run, which may be freed afterwards. LS_EINVAL if the run has too few steps, lacks ranks or numbers, or
+ * has files of different runs; the message names them. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_predictor_open(ls_predictor **out, const ls_run *run);
 LS_API void ls_predictor_free(ls_predictor **predictor);
 
@@ -49,7 +49,7 @@ typedef struct ls_setup {
     double link_latency; /* one way, ns */
     int workers;         /* of the loader; -1: none */
     int prefetch;        /* batches built ahead */
-    double slow_rank;    /* one rank computes this many times as long, > 1 */
+    double slow_rank;    /* one rank computes this many times as long, from 1 to 1e6 */
     double cores;        /* that the ranks of a node share; at most as many as recorded */
     void *reserved[3];
 } ls_setup;
@@ -59,10 +59,10 @@ typedef struct ls_setup {
     X(LS_TERM_DATA, 0, "data")           /* waiting for batches */                              \
     X(LS_TERM_COMPUTE, 1, "compute")     /* forward and backward, alone on the node */          \
     X(LS_TERM_SHARING, 2, "sharing")     /* what they take longer because ranks share a node */ \
-    X(LS_TERM_IMBALANCE, 3, "imbalance") /* waiting for the slowest rank */                     \
+    X(LS_TERM_IMBALANCE, 3, "imbalance") /* waiting for the slowest rank; at least 0 */         \
     X(LS_TERM_COMM, 4, "communication")  /* exposed communication */                            \
     X(LS_TERM_UPDATE, 5, "update")                                                              \
-    X(LS_TERM_OTHER, 6, "other") /* what the model does not explain of the recorded step */
+    X(LS_TERM_OTHER, 6, "other") /* what the model does not explain of the recorded step; may be negative */
 
 typedef enum ls_term {
 #define X(name, value, text) name = (value),
@@ -82,7 +82,7 @@ typedef struct ls_prediction {
     double term[LS_TERM_COUNT]; /* by ls_term; add up to `step` */
     double tokens_per_s;        /* NaN: the run does not state its tokens */
     double efficiency;          /* tokens per second and rank, relative to the recorded run */
-    ls_term bottleneck;         /* the largest term besides compute, or compute if that is most of the step */
+    ls_term bottleneck;         /* the largest term */
     void *reserved[4];
 } ls_prediction;
 
@@ -91,7 +91,8 @@ typedef struct ls_prediction {
 LS_API LS_MUST_CHECK ls_status ls_predict(const ls_predictor *predictor, const ls_setup *setup, ls_prediction *out);
 /* The median step that was recorded. */
 LS_API double ls_predictor_recorded_step(const ls_predictor *predictor);
-/* Makes all bands `factor` times as wide; 1 by default. For a factor found by comparing earlier predictions with measured steps. */
+/* Makes all bands `factor` times as wide; 1 by default. For a factor found by comparing earlier predictions with measured steps. A factor
+ * that is not above 0 and below 1e6 is ignored: the bands stay as they were. */
 LS_API void ls_predictor_set_band(ls_predictor *predictor, double factor);
 
 #ifdef __cplusplus

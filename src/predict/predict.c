@@ -23,6 +23,7 @@ static const double doubt[LS_TERM_COUNT] = {
 /* The same set-up, run twice on a quiet machine, differs by this share of a step at least. */
 static const double LEAST_REPEAT = 0.02;
 static const double LONGEST_NS = 1e18; /* 30 years; doubles add up exactly enough below that */
+static const double MOST_SLOW = 1e6;   /* times as long as the others */
 static const double NORMAL_95 = 1.645; /* 95% of a normal distribution is below so many deviations */
 
 struct ls_predictor {
@@ -139,7 +140,7 @@ static ls_status check_torch(const ls_predictor *p, const ls_setup *s)
     if (x->no_slots && (int64_t)s->slots * x->ranks != (int64_t)x->slots * s->ranks)
         return ls__fail(LS_EUNSUPPORTED,
                         "the record does not show the micro-batches of a step, since %s: only set-ups in which a rank "
-                        "does as much in a step as it did can be predicted; set slots to %d",
+                        "does as much in a step as it did can be predicted; set slots=%d",
                         x->no_slots, s->ranks);
     if (s->workers != p->recorded.workers && !(x->build > 0))
         return ls__fail(LS_EUNSUPPORTED, "the record does not show how long a batch takes to build, so the loader's "
@@ -147,14 +148,42 @@ static ls_status check_torch(const ls_predictor *p, const ls_setup *s)
     return LS_OK;
 }
 
+/* Numbers that no set-up can have, by name. */
+static ls_status check_fields(const ls_setup *s)
+{
+    const struct {
+        const char *name;
+        int value;
+    } counts[] = { { "ranks", s->ranks },     { "nodes", s->nodes },       { "slots", s->slots },
+                   { "threads", s->threads }, { "prefetch", s->prefetch }, { "wire_bytes", s->wire_bytes } };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i].value < 0)
+            return ls__fail(LS_EINVAL, "predict: %s is %d; must not be negative (0: as recorded)", counts[i].name,
+                            counts[i].value);
+    if (s->workers < -1)
+        return ls__fail(LS_EINVAL, "predict: workers is %d; must be at least -1 (-1: none, 0: as recorded)",
+                        s->workers);
+    if ((unsigned)s->overlap > LS_OVERLAP_OFF)
+        return ls__fail(LS_EINVAL, "predict: overlap is %d; must be a value of ls_overlap, from 0 to %d",
+                        (int)s->overlap, (int)LS_OVERLAP_OFF);
+    if (s->slow_rank != 0 && !(s->slow_rank >= 1 && s->slow_rank <= MOST_SLOW))
+        return ls__fail(LS_EINVAL, "predict: slow_rank is %g; must be from 1 to %.0f (0: no rank is slower)",
+                        s->slow_rank, MOST_SLOW);
+    if (!(s->link_rate >= 0 && isfinite(s->link_rate)))
+        return ls__fail(LS_EINVAL,
+                        "predict: link_rate is %g; must be a positive number of bytes per ns (0: as recorded)",
+                        s->link_rate);
+    if (!(s->link_latency >= 0 && isfinite(s->link_latency)))
+        return ls__fail(LS_EINVAL, "predict: link_latency is %g; must be a number of ns, at least 0", s->link_latency);
+    return LS_OK;
+}
+
 static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup *s)
 {
     const ls_setup *had = &p->recorded;
     *s = asked ? *asked : (ls_setup){ 0 };
-    if (s->ranks < 0 || s->nodes < 0 || s->slots < 0 || s->prefetch < 0 || s->workers < -1 ||
-        (unsigned)s->overlap > LS_OVERLAP_OFF)
-        return ls__fail(LS_EINVAL,
-                        "predict: a number of the set-up is negative, or overlap is not a value of ls_overlap");
+    ls_status status = check_fields(s);
+    if (status) return status;
     if (!s->ranks) s->ranks = had->ranks;
     if (!s->nodes) s->nodes = had->nodes < s->ranks ? had->nodes : s->ranks;
     if (!s->slots) s->slots = had->slots;
@@ -167,27 +196,27 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (!s->prefetch) s->prefetch = had->prefetch;
     if (s->ranks > MAX_RANKS) return ls__fail(LS_EINVAL, "predict: %d ranks; at most %d", s->ranks, (int)MAX_RANKS);
     if (s->ranks > s->slots)
-        return ls__fail(LS_EINVAL, "predict: %d ranks need at least as many slots, but there are %d; set slots",
-                        s->ranks, s->slots);
+        return ls__fail(LS_EINVAL,
+                        "predict: %d ranks need at least as many slots, but there are %d; set slots=%d or more",
+                        s->ranks, s->slots, s->ranks);
     if (s->threads != had->threads)
         return ls__fail(
             LS_EUNSUPPORTED,
             "the run had %d thread%s per rank, and the effect of %d cannot be predicted; record a run with that many",
             had->threads, had->threads == 1 ? "" : "s", s->threads);
-    if (!(s->cores > 0 && s->cores <= had->cores))
-        return ls__fail(s->cores > 0 ? LS_EUNSUPPORTED : LS_EINVAL,
-                        "the run was on a node with %g cores; what more of them do together, or none, cannot be "
-                        "predicted: cores is %g",
-                        had->cores, s->cores);
+    if (!(s->cores > 0))
+        return ls__fail(LS_EINVAL, "predict: cores is %g; must be above 0, and at most the %g of the recorded node",
+                        s->cores, had->cores);
+    if (s->cores > had->cores)
+        return ls__fail(LS_EUNSUPPORTED,
+                        "cores is %g, but the run was recorded on a node with %g cores, so how fast more of them are "
+                        "together is not known; record a run on such a node",
+                        s->cores, had->cores);
     if (s->nodes > s->ranks)
         return ls__fail(LS_EINVAL, "predict: %d nodes for %d rank%s; a node needs at least one", s->nodes, s->ranks,
                         s->ranks == 1 ? "" : "s");
     if (s->wire_bytes != 4 && s->wire_bytes != 2)
         return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; must be 4 (float32) or 2 (bfloat16)", s->wire_bytes);
-    if (s->slow_rank != 0 && !(s->slow_rank >= 1 && s->slow_rank <= 1e6))
-        return ls__fail(LS_EINVAL, "predict: slow_rank is %g; must be at least 1", s->slow_rank);
-    if (s->link_rate < 0 || !isfinite(s->link_rate) || s->link_latency < 0 || !isfinite(s->link_latency))
-        return ls__fail(LS_EINVAL, "predict: the link's rate and latency must be positive numbers");
     if (s->nodes > 1 && !(s->link_rate > 0)) {
         s->link_rate = had->link_rate;
         if (!(s->link_rate > 0))
@@ -197,10 +226,22 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     return check_torch(p, s);
 }
 
+/* Nobody waits for the slowest rank less than not at all, and one rank waits for nobody: what replaying leaves there is not explained. A
+ * slower rank that is alone computes as long as it does. */
+static void settle_imbalance(ls_prediction *out)
+{
+    double *t = out->term, left = t[LS_TERM_IMBALANCE], slower = 0;
+    if (left >= 0 && out->setup.ranks > 1) return;
+    if (out->setup.ranks == 1 && out->setup.slow_rank > 1)
+        slower = fmax(0, fmin(left, (out->setup.slow_rank - 1) * (t[LS_TERM_COMPUTE] + t[LS_TERM_SHARING])));
+    t[LS_TERM_COMPUTE] += slower;
+    t[LS_TERM_OTHER] += left - slower;
+    t[LS_TERM_IMBALANCE] = 0;
+}
+
 static ls_term bottleneck(const ls_prediction *out)
 {
     ls_term most = LS_TERM_COMPUTE;
-    if (out->term[LS_TERM_COMPUTE] >= out->step / 2) return most;
     for (int i = 0; i < LS_TERM_COUNT; i++)
         if (out->term[i] > out->term[most]) most = (ls_term)i;
     return most;
@@ -231,9 +272,11 @@ static ls_status predict(const ls_predictor *p, const ls_setup *setup, ls_predic
         double sum = 0;
         for (int i = 0; i < LS_TERM_COUNT; i++) sum += out->term[i];
         if (!(out->step > 0 && out->slow_step < LONGEST_NS) || !isfinite(sum))
-            status = ls__fail(LS_EINVAL,
-                              "predict: the step would take %g s; the record or the set-up has numbers that cannot be",
-                              out->step / 1e9);
+            status =
+                ls__fail(LS_EINVAL,
+                         "predict: the step would take %g s, which is not possible: a number of the set-up (slots, "
+                         "slow_rank, link_rate, link_latency) or of the record is far too large or too small",
+                         out->step / 1e9);
     }
     ls__replay_close(&r);
     return status;
@@ -246,6 +289,8 @@ ls_status ls_predictor_open(ls_predictor **out, const ls_run *run)
     LS__NEED(out, "out");
     *out = NULL;
     LS__NEED(run, "run");
+    if (run->ranks < 1 || !run->rank || !run->path)
+        return ls__fail(LS_EINVAL, "predict: the run has no ranks; it must be one that ls_run_open() has read");
     ls_predictor *p = calloc(1, sizeof *p);
     ls_prediction self = { 0 };
     if (!p) return ls__fail(LS_ENOMEM, "predict: out of memory");
@@ -293,6 +338,7 @@ ls_status ls_predict(const ls_predictor *p, const ls_setup *setup, ls_prediction
     if (!status) status = predict(p, &full, out);
     if (status) return status;
     double half = half_band(p, out);
+    settle_imbalance(out); /* after the band, in which it is a doubt of its own */
     double tokens = p->profile.tokens / p->profile.slots * full.slots;
     out->low = fmax(0, out->step - half);
     out->high = out->step + half;

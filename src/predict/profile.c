@@ -392,13 +392,68 @@ static void read_comm(ls__step_profile *p, const ls_run *run)
     }
 }
 
+/* Why a rank has no record: there is no file, or none that can be used. */
+static ls_status missing_rank(const ls_run *run, int rank)
+{
+    for (size_t i = 0; i < run->n_notes; i++) {
+        const ls_note *n = &run->notes[i];
+        if (n->rank != rank) continue;
+        if (n->kind == LS_NOTE_UNREADABLE && n->text)
+            return ls__fail(LS_EINVAL,
+                            "%s: the record of rank %d is there but cannot be read (%s); a prediction needs all ranks",
+                            run->path, rank, n->text);
+        if (n->kind == LS_NOTE_WRONG_RANK)
+            return ls__fail(LS_EINVAL,
+                            "%s: the file of rank %d is that of rank %lld; a prediction needs the files of one run, "
+                            "each under its own name",
+                            run->path, rank, (long long)n->number);
+        if (n->kind == LS_NOTE_WRONG_SIZE)
+            return ls__fail(LS_EINVAL,
+                            "%s: the file of rank %d is of another run, with %lld rank%s; a prediction needs the files "
+                            "of one run",
+                            run->path, rank, (long long)n->number, n->number == 1 ? "" : "s");
+    }
+    return ls__fail(LS_EINVAL, "%s: the record of rank %d is missing; a prediction needs all ranks", run->path, rank);
+}
+
+/* Files do not name their run. What all ranks of one state alike, and when their steps were, shows files of others. */
+static ls_status check_one_run(const ls_run *run)
+{
+    static const struct {
+        ls_metadata_kind kind;
+        const char *name;
+    } same[] = { { LS_METADATA_PARAMETERS, "parameters" }, { LS_METADATA_SLOTS, "slots" } };
+    const ls_run_rank *first = &run->rank[0];
+    const ls_run_step *last = run->n_steps ? &run->steps[run->n_steps - 1] : NULL;
+    for (int r = 1; r < run->ranks; r++) {
+        const ls_run_rank *x = &run->rank[r];
+        for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+            double a = first->metadata[same[i].kind], b = x->metadata[same[i].kind];
+            if (isfinite(a) && isfinite(b) && a != b)
+                return ls__fail(LS_EINVAL,
+                                "%s: rank 0 recorded %.15g %s, rank %d %.15g: these are files of different runs; a "
+                                "prediction needs those of one",
+                                run->path, a, same[i].name, r, b);
+        }
+        /* A step ends on all ranks together; machines may have clocks of their own. */
+        if (!last || x->node != first->node || strcmp(x->host, first->host) != 0) continue;
+        const ls_step_rank *a = &last->rank[0], *b = &last->rank[r];
+        if (a->present && b->present && (a->end < b->begin || b->end < a->begin))
+            return ls__fail(LS_EINVAL,
+                            "%s: step %lld of rank %d was not at the same time as that of rank 0: these are files of "
+                            "different runs; a prediction needs those of one",
+                            run->path, (long long)last->number, r);
+    }
+    return LS_OK;
+}
+
 static ls_status check(const ls_run *run)
 {
     size_t plain = 0;
     for (int r = 0; r < run->ranks; r++)
-        if (!run->rank[r].present)
-            return ls__fail(LS_EINVAL, "%s: the record of rank %d is missing; a prediction needs all ranks", run->path,
-                            r);
+        if (!run->rank[r].present) return missing_rank(run, r);
+    ls_status status = check_one_run(run);
+    if (status) return status;
     for (size_t i = run->first_counted; i < run->n_steps; i++) plain += is_plain(&run->steps[i], run->ranks);
     if (plain < LEAST_STEPS)
         return ls__fail(

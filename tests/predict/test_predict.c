@@ -322,6 +322,59 @@ static void test_a_slow_rank_and_noise_make_others_wait(void **state)
     ls_predictor_free(&p);
 }
 
+/* Whole cores, fractions and more threads than cores: another way through the model each. */
+static void test_slower_ranks_and_fewer_cores_are_never_faster(void **state)
+{
+    static const double cores[] = { 4, 3.5, 3, 2.5, 2, 1.5, 1.01, 1, 0.99, 0.75, 0.5, 0.1 }, slow[] = { 1, 1.01, 2, 3 };
+    enum { CORES = sizeof cores / sizeof *cores, SLOW = sizeof slow / sizeof *slow };
+    job noisy = two;
+    (void)state;
+    noisy.cores = 4;
+    noisy.jitter = 6 * MS;
+    ls_predictor *p = predictor_of(&noisy);
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        double before[SLOW] = { 0 };
+        for (int c = 0; c < CORES; c++) {
+            double quicker = 0;
+            for (int k = 0; k < SLOW; k++) {
+                double ms =
+                    predict_ms(p, &(ls_setup){ .ranks = ranks, .slots = 30, .slow_rank = slow[k], .cores = cores[c] });
+                if (ms < before[k] * 0.9999 || ms < quicker * 0.9999)
+                    fail_msg(
+                        "%d ranks on %g cores, one %g times as slow: %.2f ms; with more cores %.2f, with a less slow "
+                        "rank %.2f",
+                        ranks, cores[c], slow[k], ms, before[k], quicker);
+                before[k] = quicker = ms;
+            }
+            /* One rank has nobody to share its core with: three times the work takes three times as long. */
+            if (ranks == 1) assert_true(before[SLOW - 1] > 2.8 * before[0] && before[SLOW - 1] < 3 * before[0]);
+        }
+    }
+    ls_predictor_free(&p);
+}
+
+/* Nobody waits less than not at all, and one rank waits for nobody. predict_ms() checks that the terms add up. */
+static void test_waiting_is_never_negative(void **state)
+{
+    job noisy = two;
+    ls_prediction out;
+    (void)state;
+    noisy.jitter = 6 * MS;
+    ls_predictor *p = predictor_of(&noisy);
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int slow = 1; slow <= 3; slow += 2)
+            for (double cores = 2; cores > 0.4; cores -= 0.5) {
+                ls_setup s = { .ranks = ranks, .slots = 12, .slow_rank = slow, .cores = cores };
+                predict_ms(p, &s);
+                assert_int_equal(ls_predict(p, &s, &out), LS_OK);
+                if (!(out.term[LS_TERM_IMBALANCE] >= 0) || (ranks == 1 && out.term[LS_TERM_IMBALANCE] != 0))
+                    fail_msg("%d ranks on %g cores: waiting %g ms", ranks, cores, out.term[LS_TERM_IMBALANCE] / MS);
+                for (int i = 0; i < LS_TERM_COUNT; i++) assert_true(out.term[i] <= out.term[out.bottleneck]);
+            }
+    assert_float_equal(predict_ms(p, NULL), 71, 0.5);
+    ls_predictor_free(&p);
+}
+
 static void refused(const ls_predictor *p, ls_setup s, ls_status status, const char *reason)
 {
     ls_prediction out;
@@ -334,8 +387,11 @@ static void test_what_cannot_be_said_is_refused(void **state)
     job j = two;
     ls_predictor *p = predictor_of(&two);
     (void)state;
-    refused(p, (ls_setup){ .ranks = 5 }, LS_EINVAL, "slots");
-    refused(p, (ls_setup){ .ranks = -1 }, LS_EINVAL, "negative");
+    refused(p, (ls_setup){ .ranks = 5 }, LS_EINVAL, "set slots=5 or more");
+    refused(p, (ls_setup){ .ranks = -1 }, LS_EINVAL, "ranks is -1");
+    refused(p, (ls_setup){ .threads = -1 }, LS_EINVAL, "threads is -1");
+    refused(p, (ls_setup){ .workers = -2 }, LS_EINVAL, "workers is -2");
+    refused(p, (ls_setup){ .overlap = (ls_overlap)3 }, LS_EINVAL, "overlap is 3");
     refused(p, (ls_setup){ .nodes = 3 }, LS_EINVAL, "3 nodes for 2 ranks");
     refused(p, (ls_setup){ .nodes = 2 }, LS_EUNSUPPORTED, "link");
     refused(p, (ls_setup){ .threads = 2 }, LS_EUNSUPPORTED, "1 thread per rank");
@@ -345,6 +401,8 @@ static void test_what_cannot_be_said_is_refused(void **state)
     refused(p, (ls_setup){ .wire_bytes = 3 }, LS_EINVAL, "wire_bytes");
     refused(p, (ls_setup){ .nodes = 2, .link_rate = (double)NAN }, LS_EINVAL, "link");
     refused(p, (ls_setup){ .slow_rank = 0.5 }, LS_EINVAL, "slow_rank");
+    refused(p, (ls_setup){ .slow_rank = 1e300 }, LS_EINVAL, "from 1 to 1000000");
+    refused(p, (ls_setup){ .nodes = 2, .link_rate = 1, .link_latency = 1e30 }, LS_EINVAL, "link_latency");
     ls_predictor_free(&p);
     j.sizes = false;
     j.ranks = 1;
@@ -372,6 +430,8 @@ static void test_runs_without_what_is_needed(void **state)
     assert_non_null(strstr(ls_error(), "ls_record_metadata()"));
     ls_run_free(&run);
     assert_int_equal(ls_predictor_open(&p, NULL), LS_EINVAL);
+    assert_int_equal(ls_predictor_open(&p, &(ls_run){ 0 }), LS_EINVAL);
+    assert_non_null(strstr(ls_error(), "ls_run_open()"));
     assert_int_equal(ls_predict(NULL, NULL, NULL), LS_EINVAL);
     ls_predictor_free(NULL);
     assert_string_equal(ls_term_name((ls_term)99), "?");
@@ -392,6 +452,8 @@ int main(void)
         cmocka_unit_test(test_a_link_faster_than_the_processor),
         cmocka_unit_test(test_messages_wait_for_a_core),
         cmocka_unit_test(test_a_slow_rank_and_noise_make_others_wait),
+        cmocka_unit_test(test_slower_ranks_and_fewer_cores_are_never_faster),
+        cmocka_unit_test(test_waiting_is_never_negative),
         cmocka_unit_test(test_what_cannot_be_said_is_refused),
         cmocka_unit_test(test_runs_without_what_is_needed),
     };
