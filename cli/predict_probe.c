@@ -20,6 +20,23 @@ static unsigned hash(const char *text)
     return h;
 }
 
+/* Options with which train does something else than one run from the start. */
+static ls_status check_words(const char *options)
+{
+    static const char *const others[] = { "--tune", "--print-config", "--help", "-h", "--resume" };
+    for (const char *at = options + strspn(options, " "); *at; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " "), name = strcspn(at, " =");
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            if (strlen(others[i]) == name && !strncmp(at, others[i], name))
+                return ls__fail(LS_EINVAL,
+                                "--probe: %s is not possible there: a probe trains for %d steps from the start; give "
+                                "options of the model, the batches or the threads, such as '--batch-size 8'",
+                                others[i], (int)STEPS);
+        at += length;
+    }
+    return LS_OK;
+}
+
 ls_status predict_probe(const char *run, const char *options, bool quiet, char **folder)
 {
     char *config = NULL, *dir = NULL, *none[] = { NULL }, name[32];
@@ -29,6 +46,7 @@ ls_status predict_probe(const char *run, const char *options, bool quiet, char *
     if (options[strspn(options, " ")] != '-')
         return ls__fail(LS_EINVAL, "--probe %s: must be options of 'lockstep train', such as '--batch-size 8'",
                         printable(options));
+    if ((status = check_words(options))) return status;
     snprintf(name, sizeof name, "%08x", hash(options));
     if (asprintf(&config, "%s/config.toml", run) < 0) config = NULL;
     if (asprintf(&dir, "%s/probes", run) < 0) dir = NULL;
