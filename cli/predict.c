@@ -1,17 +1,16 @@
 /* lockstep predict: step times of set-ups that were not run, from one recorded run. */
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include "base/status.h"
 #include "base/text.h"
 #include "cli/amount.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
+#include "cli/option_names.h"
 #include "cli/options.h"
 #include "cli/predict_table.h"
 #include "cli/prediction_log.h"
@@ -31,13 +30,13 @@ static const char intro[] =
 
 enum { MAX_LIST = 64, MAX_ROWS = 512 };
 
+static const char *const wires[] = { "as-recorded", "float32", "bfloat16", NULL };
+
 typedef struct asked {
     const char *run, *ranks, *nodes, *buckets, *slots, *link, *check, *html, *probe;
     int wire, workers, prefetch, per_node;
     bool no_overlap, explain, json;
     double slow_rank, cores;
-    double peak;               /* of the run; see peak_of() */
-    double parameters, tokens; /* of its model and of a slot; 0: not known */
 } asked;
 
 typedef struct number_list {
@@ -89,11 +88,11 @@ static bool read_link(const char *text, ls_setup *s)
     static const struct {
         const char *name;
         double bytes_per_ns;
-    } rates[] = { { "kbit", 1e3 / 8e9 }, { "Mbit", 1e6 / 8e9 }, { "Gbit", 1e9 / 8e9 } };
+    } rates[] = { { "bit", 1 / 8e9 }, { "kbit", 1e3 / 8e9 }, { "Mbit", 1e6 / 8e9 }, { "Gbit", 1e9 / 8e9 } };
     static const struct {
         const char *name;
         double ns;
-    } times[] = { { "ns", 1 }, { "us", 1e3 }, { "µs", 1e3 }, { "ms", 1e6 } };
+    } times[] = { { "ns", 1 }, { "us", 1e3 }, { "µs", 1e3 }, { "ms", 1e6 }, { "s", 1e9 } };
     char *end;
     if (!text) return true;
     double rate = strtod(text, &end), latency = 0;
@@ -115,11 +114,52 @@ static bool read_link(const char *text, ls_setup *s)
     s->link_rate = rate;
     s->link_latency = latency;
     if (known && !*end && rate > 0 && isfinite(rate) && latency >= 0 && isfinite(latency)) return true;
-    fprintf(stderr,
-            "lockstep predict: --link %s: must be RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (kbit, "
-            "Mbit, Gbit) and a latency in ns, us or ms\n",
-            printable(text));
+    fprintf(
+        stderr,
+        "lockstep predict: --link %s: must be RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (bit, kbit, "
+        "Mbit, Gbit) and a latency in ns, us, ms or s\n",
+        printable(text));
     return false;
+}
+
+/* ---- What was asked for: pages of different questions must not look alike. */
+
+static void add_asked(predict_table *t, const char *key, json_t *value, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void add_asked(predict_table *t, const char *key, json_t *value, const char *format, ...)
+{
+    size_t n = strlen(t->asked), room = sizeof t->asked - n;
+    va_list arguments;
+    json_object_set_new(t->asked_json, key, value);
+    if (n && room > 2) n += (size_t)snprintf(t->asked + n, room, "; ");
+    va_start(arguments, format);
+    vsnprintf(t->asked + n, sizeof t->asked - n, format, arguments);
+    va_end(arguments);
+}
+
+/* All that holds for every row and stands in none; `slots` and `mb`: 0 if rows have their own, or they are as recorded. */
+static void state_asked(predict_table *t, const asked *a, const ls_setup *s, double slots, double mb)
+{
+    t->asked_json = json_object();
+    if (a->probe) add_asked(t, "probe", json_string(a->probe), "a run with %s", printable(a->probe));
+    if (slots > 0) add_asked(t, "slots", json_integer((json_int_t)slots), "%.0f slot%s", slots, slots > 1 ? "s" : "");
+    if (mb > 0)
+        add_asked(t, "bucket_bytes", json_integer((json_int_t)(mb * (1 << 20))), "buckets of %s",
+                  amount_bytes(mb * (1 << 20)).text);
+    if (a->link) {
+        add_asked(t, "link_rate", json_real(s->link_rate), "link %s, %s", amount_rate(s->link_rate, true).text,
+                  s->link_latency > 0 ? amount_ns(s->link_latency).text : "no latency");
+        json_object_set_new(t->asked_json, "link_latency", json_real(s->link_latency));
+    }
+    if (a->wire) add_asked(t, "wire_bytes", json_integer(s->wire_bytes), "%s gradients", wires[a->wire]);
+    if (a->no_overlap) add_asked(t, "overlap", json_false(), "no overlap");
+    if (a->workers) add_asked(t, "workers", json_integer(a->workers), "%d worker%s", a->workers, ls__s(a->workers));
+    if (a->prefetch)
+        add_asked(t, "prefetch", json_integer(a->prefetch), "%d batch%s built ahead", a->prefetch,
+                  a->prefetch == 1 ? "" : "es");
+    if (a->cores > 0)
+        add_asked(t, "cores", json_real(a->cores), "%g core%s per node", a->cores, a->cores == 1 ? "" : "s");
+    if (a->slow_rank > 0) add_asked(t, "slow_rank", json_real(a->slow_rank), "a rank %g times as slow", a->slow_rank);
 }
 
 /* ---- Rows. */
@@ -132,7 +172,7 @@ static bool add_row(predict_table *t, const ls_predictor *p, const ls_setup *s)
     predict_row *r = &t->rows[t->count++];
     *r = (predict_row){ 0 };
     if (ls_predict(p, s, &r->p)) {
-        r->refused = strdup(ls_error());
+        r->refused = strdup(words_of_program(ls_error()));
         r->p.setup = *s; /* what was asked for; the rest is not known */
     }
     return true;
@@ -159,8 +199,10 @@ static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
         fprintf(stderr, "lockstep predict: --nodes and --per-node: give one of them\n");
         return EXIT_USAGE;
     }
+    t->nodes = nodes.count > 1;
     t->slots = slots.count > 1;
     t->buckets = buckets.count > 1;
+    state_asked(t, a, &s, t->slots ? 0 : slots.value[0], t->buckets ? 0 : buckets.value[0]);
     if (ranks.count * nodes.count * buckets.count * slots.count > MAX_ROWS) {
         fprintf(stderr, "lockstep predict: more than %d combinations; give shorter lists\n", (int)MAX_ROWS);
         return EXIT_USAGE;
@@ -251,10 +293,11 @@ static void print_table(const predict_table *t, const ls_prediction *recorded, c
     double most = 0;
     for (size_t i = 0; i < t->count; i++)
         if (!t->rows[i].refused && t->rows[i].p.tokens_per_s > most) most = t->rows[i].p.tokens_per_s;
-    printf("recorded: %s per step on %d rank%s, %d slots\n\n", amount_ns(t->recorded).text, recorded->setup.ranks,
+    printf("recorded: %s per step on %d rank%s, %d slots\n", amount_ns(t->recorded).text, recorded->setup.ranks,
            recorded->setup.ranks == 1 ? "" : "s", recorded->setup.slots);
-    printf("  ranks  nodes %s%s     step     5-95%% band of the median  tokens/s  eff.  largest term\n",
-           t->slots ? " slots " : "", t->buckets ? "  buckets " : "");
+    if (*t->asked) printf("asked: %s\n", t->asked);
+    printf("\n  ranks  nodes %s%s     step     5-95%% band of the median  tokens/s  eff.  largest term%s\n",
+           t->slots ? " slots " : "", t->buckets ? "  buckets " : "", most > 0 ? "  tokens/s (bar)" : "");
     for (size_t i = 0; i < t->count; i++) print_row(t, &t->rows[i], most, &t->rows[i] == best);
     if (best)
         printf("\n*: least step time x step time x ranks. eff.: work per rank and second, relative to the recorded "
@@ -281,7 +324,8 @@ json_t *prediction_json(const ls_prediction *p)
 
 static int print_json(const predict_table *t)
 {
-    json_t *rows = json_array(), *out = json_pack("{s:f, s:o}", "recorded_step", t->recorded, "predictions", rows);
+    json_t *rows = json_array(), *out = json_pack("{s:f, s:O, s:o}", "recorded_step", t->recorded, "asked",
+                                                  t->asked_json, "predictions", rows);
     for (size_t i = 0; i < t->count; i++) {
         const predict_row *r = &t->rows[i];
         json_t *j = r->refused ? json_pack("{s:i, s:i, s:s}", "ranks", r->p.setup.ranks, "nodes", r->p.setup.nodes,
@@ -295,96 +339,15 @@ static int print_json(const predict_table *t)
     return failed ? EXIT_FAILED : EXIT_DONE;
 }
 
-/* ---- Checking. */
+/* ---- All of it. */
 
-/* GFLOP/s of matrix products that the run measured at its start; 0: not known. */
-static double peak_of(const ls_run *run)
-{
-    double peak = run->rank[0].metadata[LS_METADATA_PEAK];
-    return run->rank[0].present && isfinite(peak) && peak > 0 ? peak : 0;
-}
-
-static double parameters_of(const ls_run *run)
-{
-    double n = run->rank[0].metadata[LS_METADATA_PARAMETERS];
-    return run->rank[0].present && n > 0 ? n : 0;
-}
-
-static double tokens_of(const ls_run *run)
-{
-    const double *m = run->rank[0].metadata;
-    return run->rank[0].present && m[LS_METADATA_SLOTS] > 0 && m[LS_METADATA_TOKENS] > 0
-               ? m[LS_METADATA_TOKENS] / m[LS_METADATA_SLOTS]
-               : 0;
-}
-
-/* What no prediction is about may not count as an error of one. */
-static ls_status check_same_work(const asked *a, const ls_run *other)
-{
-    double parameters = parameters_of(other), tokens = tokens_of(other);
-    struct stat one, two;
-    if (!stat(a->run, &one) && !stat(a->check, &two) && one.st_dev == two.st_dev && one.st_ino == two.st_ino)
-        return ls__fail(LS_EINVAL,
-                        "%s: is the run that is predicted from, which is exact by construction; compare another one",
-                        a->check);
-    if (a->parameters > 0 && parameters > 0 && a->parameters != parameters)
-        return ls__fail(LS_EINVAL, "%s: its model has %.0f parameters, that of %s %.0f; compare runs of one model",
-                        a->check, parameters, a->run, a->parameters);
-    if (a->tokens > 0 && tokens > 0 && a->tokens != tokens)
-        return ls__fail(LS_EINVAL,
-                        "%s: its micro-batches have %g tokens, those of %s %g; compare runs with the same --batch-size "
-                        "and --seq-len",
-                        a->check, tokens, a->run, a->tokens);
-    return LS_OK;
-}
-
-static void print_check(const ls_prediction *said, const ls_prediction *truth, double measured, double speed)
-{
-    printf("predicted %s (%s to %s), recorded %s: %+.1f%%, %s the band\n", amount_ns(said->step).text,
-           amount_ns(said->low).text, amount_ns(said->high).text, amount_ns(measured).text,
-           100 * (said->step / measured - 1), measured >= said->low && measured <= said->high ? "within" : "outside");
-    printf("  %-14s  predicted    recorded  difference\n", "term");
-    for (int i = 0; i < LS_TERM_COUNT; i++) {
-        double difference = said->term[i] - truth->term[i];
-        printf("  %-14s %s %s  %c%s\n", ls_term_name((ls_term)i), amount_field(amount_ns(said->term[i]), 10).text,
-               amount_field(amount_ns(truth->term[i]), 11).text, difference < 0 ? '-' : '+',
-               amount_ns(fabs(difference)).text);
-    }
-    if (speed > 0)
-        printf("matrix products at its start: %.2f times the speed that they had at the start of the run predicted "
-               "from%s\n",
-               speed, fabs(speed - 1) > 0.02 ? "; the machine is part of the difference" : "");
-}
-
-static int check(const ls_predictor *p, const asked *a, double factor)
-{
-    ls_run *run;
-    ls_predictor *other;
-    ls_prediction truth, said;
-    ls_status status = ls_run_open(&run, a->check, NULL);
-    if (status) return exit_failure("predict", status);
-    status = check_same_work(a, run);
-    if (!status) status = ls_predictor_open(&other, run);
-    double peak = peak_of(run);
-    ls_run_free(&run);
-    if (status) return exit_failure("predict", status);
-    double measured = ls_predictor_recorded_step(other);
-    status = ls_predict(other, NULL, &truth);
-    if (!status) status = ls_predict(p, &truth.setup, &said);
-    if (!status) status = prediction_log_add(a->run, a->check, &said, measured, factor);
-    ls_predictor_free(&other);
-    if (status) return exit_failure("predict", status);
-    print_check(&said, &truth, measured, a->peak > 0 && peak > 0 ? peak / a->peak : 0);
-    return EXIT_DONE;
-}
-
-static int answer(ls_predictor *p, const asked *a)
+static int answer(ls_predictor *p, const asked *a, const predict_source *source)
 {
     predict_table t = { .recorded = ls_predictor_recorded_step(p) };
     ls_prediction recorded;
     double factor = prediction_log_band(a->run);
     ls_predictor_set_band(p, factor);
-    if (a->check) return check(p, a, factor);
+    if (a->check) return predict_check(p, source, a->check, factor, a->json);
     ls_status status = ls_predict(p, NULL, &recorded);
     if (status) return exit_failure("predict", status);
     int code = make_rows(&t, p, a);
@@ -406,7 +369,33 @@ static int answer(ls_predictor *p, const asked *a)
         free(t.rows[i].refused);
     }
     free(t.rows);
+    json_decref(t.asked_json);
     return code == EXIT_DONE && refused && refused == t.count ? EXIT_USAGE : code;
+}
+
+/* --check predicts the set-up of the other run. Returns -1 if nothing else was asked. */
+static int refuse_with_check(const asked *a)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = { { "--ranks", a->ranks },       { "--nodes", a->nodes },
+                   { "--per-node", a->per_node }, { "--link", a->link },
+                   { "--slots", a->slots },       { "--bucket-mb", a->buckets },
+                   { "--wire", a->wire },         { "--no-overlap", a->no_overlap },
+                   { "--workers", a->workers },   { "--prefetch", a->prefetch },
+                   { "--cores", a->cores > 0 },   { "--slow-rank", a->slow_rank > 0 },
+                   { "--html", a->html } };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given) {
+            fprintf(
+                stderr,
+                "lockstep predict: --check and %s exclude each other: --check predicts the set-up of %s, and prints "
+                "text or, with --json, JSON\n",
+                others[i].name, printable(a->check));
+            return EXIT_USAGE;
+        }
+    return -1;
 }
 
 /* Options of train that change the work of a slot. */
@@ -415,7 +404,6 @@ static const char *const needs_a_run[] = { "--threads", "--batch-size", "--seq-l
 
 int predict_command(int argc, char **argv)
 {
-    static const char *const wires[] = { "as-recorded", "float32", "bfloat16", NULL };
     asked a = { 0 };
     const option_row rows[] = {
         { OPTION_TEXT, "--ranks", &a.ranks, "LIST", "numbers of ranks: 1,2,8", 0, 0, NULL },
@@ -456,21 +444,21 @@ int predict_command(int argc, char **argv)
         fprintf(stderr, "lockstep predict: --json and --html exclude each other\n");
         return EXIT_USAGE;
     }
+    if (a.check && (code = refuse_with_check(&a)) >= 0) return code;
     if (!(a.run = last_run_or(a.run, "predict"))) return EXIT_USAGE;
     ls_run *run;
     ls_predictor *p;
+    predict_source source = { 0 };
     char *probe = NULL;
     ls_status status = a.probe ? predict_probe(a.run, a.probe, a.json || a.html, &probe) : LS_OK;
     if (probe) a.run = probe;
     if (!status) status = ls_run_open(&run, a.run, NULL);
     if (!status) {
         status = ls_predictor_open(&p, run);
-        a.peak = peak_of(run);
-        a.parameters = parameters_of(run);
-        a.tokens = tokens_of(run);
+        source = predict_source_of(run, a.run);
         ls_run_free(&run);
     }
-    code = status ? exit_failure("predict", status) : answer(p, &a);
+    code = status ? exit_failure("predict", status) : answer(p, &a, &source);
     if (!status) ls_predictor_free(&p);
     free(probe);
     return code;

@@ -2,6 +2,7 @@
  * same as a table. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/amount.h"
@@ -10,7 +11,7 @@
 #include "cli/html.h"
 #include "cli/predict_table.h"
 
-enum { BAR = 20, GAP = 26, LEFT = 180, MOST_BARS = 100 };
+enum { BAR = 20, GAP = 26, MOST_BARS = 100 };
 
 /* Colours of the phases that a term is closest to. */
 static const char *const class_of[LS_TERM_COUNT] = {
@@ -19,30 +20,51 @@ static const char *const class_of[LS_TERM_COUNT] = {
     [LS_TERM_OTHER] = "other",
 };
 
-typedef struct predict_page {
-    page p; /* first: what draws gets a pointer to it */
-    const predict_table *table;
-} predict_page;
-
 /* "8 ranks, 2 nodes", and slots and buckets if they differ between rows; the tooltip has all. */
-static void put_label(const chart *c, const predict_table *t, const ls_setup *s, double y)
+static setup_text label_of(const predict_table *t, const ls_setup *s)
 {
-    char text[160];
-    int n = snprintf(text, sizeof text, "%d rank%s", s->ranks, ls__s(s->ranks));
-    if (s->nodes > 1) n += snprintf(text + n, sizeof text - (size_t)n, ", %d nodes", s->nodes);
-    if (t->slots) n += snprintf(text + n, sizeof text - (size_t)n, ", %d slots", s->slots);
-    if (t->buckets) snprintf(text + n, sizeof text - (size_t)n, ", %s", amount_bytes((double)s->bucket_bytes).text);
-    chart_text(c, LEFT - 8, y, "end", "", text);
+    setup_text l;
+    int n = snprintf(l.text, sizeof l.text, "%d rank%s", s->ranks, ls__s(s->ranks));
+    if (s->nodes > 1) n += snprintf(l.text + n, sizeof l.text - (size_t)n, ", %d nodes", s->nodes);
+    if (t->slots) n += snprintf(l.text + n, sizeof l.text - (size_t)n, ", %d slots", s->slots);
+    if (t->buckets) snprintf(l.text + n, sizeof l.text - (size_t)n, ", %s", amount_bytes((double)s->bucket_bytes).text);
+    return l;
+}
+
+/* Room for the longest label. */
+static double label_width(const predict_table *t, size_t shown)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < shown; i++) {
+        size_t n = strlen(label_of(t, &t->rows[i].p.setup).text);
+        if (n > most) most = n;
+    }
+    return 16 + 6.3 * (double)most;
+}
+
+/* By how much bars are drawn shorter: with a negative term, the others are more than the step. */
+static double shown_share(const ls_prediction *p)
+{
+    double sum = 0;
+    for (int i = 0; i < LS_TERM_COUNT; i++) sum += fmax(0, p->term[i]);
+    return sum > p->step && sum > 0 ? p->step / sum : 1;
+}
+
+static bool any_negative(const predict_table *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (!t->rows[i].refused && shown_share(&t->rows[i].p) < 0.995) return true;
+    return false;
 }
 
 static void draw_row(const chart *c, const predict_table *t, const predict_row *r, double y)
 {
     const ls_prediction *p = &r->p;
-    double from = 0;
-    put_label(c, t, &p->setup, y + BAR * 0.7);
+    double from = 0, share = shown_share(p);
+    chart_text(c, c->left - 8, y + BAR * 0.7, "end", "", label_of(t, &p->setup).text);
     for (int i = 0; i < LS_TERM_COUNT && !r->refused; i++) {
         char tip[320];
-        double to = from + fmax(0, p->term[i]);
+        double to = from + fmax(0, p->term[i]) * share;
         snprintf(tip, sizeof tip, "%s\nstep %s (%s to %s)\n%s %s", predict_setup_text(&p->setup).text,
                  amount_ns(p->step).text, amount_ns(p->low).text, amount_ns(p->high).text, ls_term_name((ls_term)i),
                  amount_ns(p->term[i]).text);
@@ -50,7 +72,7 @@ static void draw_row(const chart *c, const predict_table *t, const predict_row *
         from = to;
     }
     if (r->refused)
-        chart_text(c, LEFT + 4, y + BAR * 0.7, "start", "", "cannot say");
+        chart_text(c, c->left + 4, y + BAR * 0.7, "start", "", "cannot say");
     else
         fprintf(c->to,
                 "<path class=\"curve\" style=\"stroke:var(--ink)\" d=\"M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\"/>",
@@ -71,7 +93,7 @@ static void draw(const page *p, double width)
     chart c = { .to = p->to,
                 .width = width,
                 .height = (double)shown * GAP + 50,
-                .left = LEFT,
+                .left = label_width(t, shown),
                 .right = 16,
                 .top = 8,
                 .bottom = 42 };
@@ -83,96 +105,6 @@ static void draw(const page *p, double width)
     chart_axis_x(&c, "step", tick_ms);
     for (size_t i = 0; i < shown; i++) draw_row(&c, t, &t->rows[i], 8 + (double)i * GAP);
     chart_close(&c);
-}
-
-/* ---- Speed over the number of ranks, both as powers of ten. */
-
-/* Slots per second, or tokens where they are known. */
-static double speed_of(const ls_prediction *p, double step)
-{
-    double tokens = isfinite(p->tokens_per_s) ? p->tokens_per_s * p->step : p->setup.slots * 1e9;
-    return tokens / step;
-}
-
-/* Rows in which only ranks differ, and nodes with them, are a curve: each has more ranks than the one before. */
-static bool continues(const predict_table *t, size_t i)
-{
-    return i > 0 && !t->rows[i - 1].refused && !t->rows[i].refused &&
-           t->rows[i].p.setup.ranks > t->rows[i - 1].p.setup.ranks;
-}
-
-static size_t curve_points(const predict_table *t)
-{
-    size_t most = 0, n = 0;
-    for (size_t i = 0; i < t->count; i++) {
-        n = continues(t, i) ? n + 1 : 1;
-        if (!t->rows[i].refused && n > most) most = n;
-    }
-    return most;
-}
-
-static void tick_power(double value, double step, char text[32])
-{
-    double power = pow(10, value);
-    bool round = fabs(value - floor(value + 0.5)) < 1e-9;
-    (void)step;
-    if (!round)
-        *text = 0;
-    else if (power < 1000.5)
-        snprintf(text, 32, "%.0f", power);
-    else
-        snprintf(text, 32, "%s", amount_count(power).text);
-}
-
-static void draw_scaling(const page *p, double width)
-{
-    const predict_table *t = ((const predict_page *)p)->table;
-    chart c = { .to = p->to,
-                .width = width,
-                .height = 320,
-                .left = 60,
-                .right = 16,
-                .top = 26,
-                .bottom = 42,
-                .x0 = INFINITY,
-                .x1 = -INFINITY,
-                .y0 = INFINITY,
-                .y1 = -INFINITY };
-    for (size_t i = 0; i < t->count; i++) {
-        const ls_prediction *r = &t->rows[i].p;
-        if (t->rows[i].refused) continue;
-        c.x0 = fmin(c.x0, floor(log10(r->setup.ranks)));
-        c.x1 = fmax(c.x1, log10(r->setup.ranks) + 0.05);
-        c.y0 = fmin(c.y0, floor(log10(speed_of(r, r->high))));
-        c.y1 = fmax(c.y1, log10(speed_of(r, r->low)) + 0.05);
-    }
-    chart_open(&c, "Predicted speed over the number of ranks, with the band");
-    chart_axis_x(&c, "ranks", tick_power);
-    chart_axis_y(&c, isfinite(t->rows[0].p.tokens_per_s) ? "tokens/s" : "micro-batches/s", tick_power);
-    for (size_t i = 0; i < t->count; i++) {
-        const ls_prediction *r = &t->rows[i].p, *before = i ? &t->rows[i - 1].p : NULL;
-        char tip[320];
-        if (t->rows[i].refused) continue;
-        double x = chart_x(&c, log10(r->setup.ranks)), y = chart_y(&c, log10(speed_of(r, r->step)));
-        if (continues(t, i))
-            fprintf(c.to, "<path class=\"curve\" d=\"M%.1f %.1fL%.1f %.1f\"/>", chart_x(&c, log10(before->setup.ranks)),
-                    chart_y(&c, log10(speed_of(before, before->step))), x, y);
-        fprintf(c.to, "<path class=\"curve\" style=\"stroke:var(--ink)\" d=\"M%.1f %.1fV%.1f\"/>", x,
-                chart_y(&c, log10(speed_of(r, r->high))), chart_y(&c, log10(speed_of(r, r->low))));
-        snprintf(tip, sizeof tip, "%s\n%s per second", predict_setup_text(&r->setup).text,
-                 amount_count(speed_of(r, r->step)).text);
-        chart_rect(&c, x - 4, y - 4, 8, 8, "forward", tip);
-    }
-    chart_close(&c);
-}
-
-static void put_scaling(const predict_page *out)
-{
-    if (curve_points(out->table) < 3) return;
-    html_card(&out->p, "scaling", "", "Scaling",
-              "Speed over the number of ranks, with the band; both axes are powers of ten.");
-    html_chart(&out->p, false, draw_scaling);
-    html_card_end(&out->p);
 }
 
 static void put_legend(const page *p)
@@ -220,15 +152,23 @@ ls_status predict_page_write(const predict_table *t, const ls_prediction *record
     html_open(to, html_name(run), "predict");
     fputs("<header><h1>Run ", to);
     put_html(to, html_name(run));
-    fprintf(to, " <span>under other settings</span></h1><p class=\"lead\">recorded: %s, %s per step</p></header>\n",
+    fprintf(to, " <span>under other settings</span></h1><p class=\"lead\">recorded: %s, %s per step",
             predict_setup_text(&recorded->setup).text, amount_ns(t->recorded).text);
+    if (*t->asked) fputs("<br>asked: ", to);
+    put_html(to, t->asked);
+    fputs("</p></header>\n", to);
     html_card(&out.p, "steps", "", "Step time",
               "The terms add up to the median step. The line is the band that should contain it in nine of ten cases.");
     put_legend(&out.p);
     html_chart(&out.p, false, draw);
+    if (any_negative(t))
+        fputs(
+            "<p>A negative term is what the others explain too much of the step. They are drawn shorter by as much, so "
+            "that the bar ends at the step; under the pointer is the true time of each.</p>\n",
+            to);
     if (t->count > MOST_BARS) fprintf(to, "<p>The first %d of %zu set-ups.</p>\n", (int)MOST_BARS, t->count);
     html_card_end(&out.p);
-    put_scaling(&out);
+    predict_put_scaling(&out);
     put_table(&out);
     fprintf(
         to,
