@@ -73,7 +73,7 @@ static amount tick_label(double value)
     static const char *const units[] = { "", "k", "M", "G", "T" };
     amount a;
     int i = 0;
-    for (; value >= 1e4 && i < 4; i++) value /= 1000;
+    for (; value >= (i ? 1e3 : 1e4) && i < 4; i++) value /= 1000;
     snprintf(a.text, sizeof a.text, "%.4g%s", value, units[i]);
     return a;
 }
