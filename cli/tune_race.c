@@ -9,6 +9,7 @@ static const double WORTH = 0.01; /* gains below this are not worth a run */
 static const double HOPELESS =
     0.7; /* after one round: e^0.7 is twice as slow. The set-up that others must beat gets a second one */
 static const double ONE_RUN = 0.15;   /* single runs of two set-ups that differ by less say nothing */
+enum { SIGNS = 5, SETTLED = 4 };      /* rounds: see is_always_slower() and tune_race_judge() */
 static const double LEAST_SD = 0.003; /* runs of the same set-up differ by this much even if two of them did not */
 
 tune_runner *tune_race_add(tune_race *r, const char *options, double predicted)
@@ -73,6 +74,16 @@ size_t tune_race_leader(const tune_race *r)
     return best;
 }
 
+/* Whether b was slower than a in every round, and there were enough of them that chance would not do it (1 in 32). One run that was disturbed
+ * makes the mean uncertain for many rounds; this it does not. */
+static bool is_always_slower(const tune_runner *a, const tune_runner *b)
+{
+    int rounds = a->rounds < b->rounds ? a->rounds : b->rounds;
+    for (int i = 0; i < rounds; i++)
+        if (b->step[i] <= a->step[i]) return false;
+    return rounds >= SIGNS;
+}
+
 bool tune_race_judge(tune_race *r)
 {
     size_t leader = tune_race_leader(r);
@@ -82,9 +93,11 @@ bool tune_race_judge(tune_race *r)
         tune_runner *c = &r->runners[i];
         if (i == leader || c->out) continue;
         tune_difference d = tune_compare(best, c);
-        c->out = d.mean - d.half > 0 || (i && d.rounds == 1 && d.mean > HOPELESS);
-        /* Open as long as it may be better than the leader by more than is worth it, or the leader better than the given set-up. */
-        if (!c->out && (d.half - d.mean > WORTH || (i == 0 && d.mean + d.half > WORTH))) decided = false;
+        c->out = d.mean - d.half > 0 || is_always_slower(best, c) || (i && d.rounds == 1 && d.mean > HOPELESS);
+        /* Open as long as it may be better than the leader by more than is worth it, or the leader better than the given set-up. After some
+         * rounds a difference that is estimated to be small is not worth more of them. */
+        bool small = d.rounds >= SETTLED && d.mean < WORTH;
+        if (!c->out && !small && (d.half - d.mean > WORTH || (i == 0 && d.mean + d.half > WORTH))) decided = false;
     }
     return decided;
 }

@@ -368,14 +368,29 @@ static ls_status do_elements(ls_train *t, ls__chunk_fn fn, void *user)
     return LS_OK;
 }
 
+/* Of one rank, and on several nodes, whose sums come from the network: they are kept from here on, and their squares summed in the same
+ * pass. */
+static void keep_and_square(const ls_train *t, size_t begin, size_t end)
+{
+    _Static_assert(CHUNK % LS__NORM_BLOCK == 0, "chunks consist of blocks of the norm");
+    const float *from = t->parallel.size > 1 ? reduced(t) : ls_model_grads(t->model);
+    float *sums = ls__train_kept_sums(t);
+#pragma omp parallel for num_threads(t->options.threads) schedule(static) if (end - begin > CHUNK)
+    for (size_t at = begin; at < end; at += CHUNK) {
+        size_t next = end - at < CHUNK ? end : at + CHUNK;
+        memcpy(sums + at, from + at, (next - at) * sizeof *sums);
+        ls__norm_sums(sums, at, next, t->parallel.norm_sums, 1);
+    }
+}
+
 static void norm_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const ls_train *t = user;
     (void)data;
-    /* On several nodes the sums come from the network, and are kept from here on. */
-    if (t->kept && t->parallel.size > 1)
-        memcpy(ls__train_kept_sums(t) + begin, reduced(t) + begin, (end - begin) * sizeof(float));
-    ls__norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
+    if (t->kept)
+        keep_and_square(t, begin, end);
+    else
+        ls__norm_sums(reduced(t), begin, end, t->parallel.norm_sums, t->options.threads);
 }
 
 /* All blocks except those at the ends of buckets are done. Every rank computes those few itself, so that none waits. */
@@ -401,8 +416,6 @@ ls_status ls__parallel_norm(ls_train *t, double *norm)
         *norm = ls__norm_total(t->parallel.norm_sums, ls__norm_blocks(ls_model_elements(t->model)));
         return LS_OK;
     }
-    if (t->kept && t->parallel.size == 1)
-        memcpy(ls__train_kept_sums(t), ls_model_grads(t->model), ls_model_elements(t->model) * sizeof(float));
     if (t->parallel.own_sums) {
         *norm = complete_norm(t);
         return LS_OK;

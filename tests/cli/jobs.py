@@ -109,10 +109,10 @@ class Job:
             time.sleep(0.005)
 
 
-def run(*args, env=None, limit=LIMIT, **more):
+def run(*args, env=None, **more):
     """A job from start to end: exit code, stdout, stderr. Nothing of it may be left."""
     job = Job(*args, env=env, **more)
-    code = job.end(limit)
+    code = job.end()
     job.gone()
     return code, job.out, job.err
 

@@ -60,6 +60,27 @@ static void a_hopeless_one_leaves_after_one_round(void **state)
     assert_int_equal(tune_race_winner(&r), 0);
 }
 
+static void one_disturbed_run_does_not_prolong_the_race(void **state)
+{
+    (void)state;
+    tune_race r = race_of(5, (double[]){ 25, 10, 10.4, 10.2, 10.3 }, (double[]){ 9.5, 9.6, 9.7, 9.5, 9.8 });
+    tune_difference d = tune_compare(&r.runners[1], &r.runners[0]);
+    assert_true(d.mean - d.half < 0); /* by the mean alone it would not be sure */
+    assert_true(tune_race_judge(&r));
+    assert_true(r.runners[0].out);
+    assert_int_equal(tune_race_winner(&r), 1);
+}
+
+static void a_small_difference_is_settled_after_some_rounds(void **state)
+{
+    (void)state;
+    const double given[] = { 10, 11, 10.5, 10, 10.2 }, other[] = { 10.4, 10.5, 10.1, 10.6, 10 };
+    tune_race early = race_of(3, given, other), late = race_of(4, given, other);
+    assert_false(tune_race_judge(&early));
+    assert_true(tune_race_judge(&late));
+    assert_int_equal(tune_race_winner(&late), 0);
+}
+
 static tune_runner predicted(const char *options, double ms)
 {
     tune_runner r = { .predicted = ms * 1e6 };
@@ -106,6 +127,8 @@ int main(void)
         cmocka_unit_test(chance_and_less_than_one_percent_do_not),
         cmocka_unit_test(one_round_decides_only_by_much),
         cmocka_unit_test(a_hopeless_one_leaves_after_one_round),
+        cmocka_unit_test(one_disturbed_run_does_not_prolong_the_race),
+        cmocka_unit_test(a_small_difference_is_settled_after_some_rounds),
         cmocka_unit_test(of_equal_predictions_the_first_one_races),
         cmocka_unit_test(gains_of_two_races_are_multiplied),
     };
