@@ -119,6 +119,7 @@ static void *run_member(void *arg)
     team *t = m->team;
     cpu_set_t core;
     size_t all = 2 * sizeof(float) * (m->number ? t->shared_count : t->count);
+    long page = sysconf(_SC_PAGESIZE);
     float *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         give_up(t);
@@ -128,7 +129,7 @@ static void *run_member(void *arg)
     CPU_SET(nth_core(&t->cores, m->number), &core);
     pthread_setaffinity_np(pthread_self(), sizeof core, &core);
     madvise(memory, all, MADV_HUGEPAGE);
-    memset(memory, 0, all);
+    for (size_t i = 0; i < all; i += (size_t)page) ((volatile char *)memory)[i] = 0; /* the kernel clears the rest */
     for (int round = 0; round < ROUNDS && meet(t, 2 * round + 1); round++) {
         thread_rates r = { 0 };
         if (m->number == 0) r = measure(memory, t->count);
