@@ -25,9 +25,9 @@ enum {
     SIZE = 384, /* of a product: its operands fit the caches of a core */
     TRIES = 3,
     ROUNDS = 4,
-    BUDGET = 200 * 1000 * 1000, /* ns; four rounds take a quarter of it on cores that nobody else uses */
+    BUDGET = 200 * 1000 * 1000, /* ns; four rounds take a fifth of it on cores that nobody else uses */
     CACHED = 1 << 20,           /* elements that a thread adds in the caches */
-    LEAST = 4 << 20,            /* and in memory: more than the caches hold */
+    LEAST = 4 << 20,            /* and in memory, each of them once: more than the caches hold */
     MOST = 32 << 20,
     ALL = 128 << 20,        /* by all threads together */
     USUAL_CACHE = 32 << 20, /* bytes */
@@ -99,11 +99,13 @@ static double add_rate(float *memory, size_t count, size_t apart, int tries)
     return 3 * sizeof *memory * (double)count / (double)best;
 }
 
-static thread_rates measure(float *memory, size_t count)
+/* Memory comes first, when the threads have just met. `part` has not been touched for so long that it is in no cache. */
+static thread_rates measure(float *memory, size_t apart, size_t part, size_t count)
 {
+    double rate = add_rate(memory + CACHED + part, count, apart, 1);
     return (thread_rates){ .gemm = ls__gemm_peak(SIZE, TRIES, 1),
-                           .stream = add_rate(memory, CACHED, count, TRIES),
-                           .memory = add_rate(memory, count, count, 1) };
+                           .stream = add_rate(memory, CACHED, apart, TRIES),
+                           .memory = rate };
 }
 
 static void keep_best(thread_rates *best, const thread_rates *r)
@@ -118,7 +120,9 @@ static void *run_member(void *arg)
     const member *m = arg;
     team *t = m->team;
     cpu_set_t core;
-    size_t all = 2 * sizeof(float) * (m->number ? t->shared_count : t->count);
+    size_t apart = CACHED + (m->number ? t->shared_count : t->count), all = 2 * sizeof(float) * apart;
+    size_t alone = t->count / 4 / ROUNDS, shared = t->shared_count * 3 / 4 / ROUNDS;
+    size_t alone_parts = m->number ? 0 : ROUNDS * alone;
     long page = sysconf(_SC_PAGESIZE);
     float *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -132,10 +136,10 @@ static void *run_member(void *arg)
     for (size_t i = 0; i < all; i += (size_t)page) ((volatile char *)memory)[i] = 0; /* the kernel clears the rest */
     for (int round = 0; round < ROUNDS && meet(t, 2 * round + 1); round++) {
         thread_rates r = { 0 };
-        if (m->number == 0) r = measure(memory, t->count);
+        if (m->number == 0) r = measure(memory, apart, (size_t)round * alone, alone);
         if (m->number == 0) keep_best(&t->one, &r);
         if (!meet(t, 2 * round + 2)) break;
-        t->all[m->number][round] = measure(memory, t->shared_count);
+        t->all[m->number][round] = measure(memory, apart, alone_parts + (size_t)round * shared, shared);
     }
     munmap(memory, all);
     return NULL;
